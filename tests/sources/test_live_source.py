@@ -116,6 +116,18 @@ class TestEvents:
         row = machine.row(session_id)
         assert (row.title, row.summary, row.completed) == ("Weather", "about rain", True)
 
+    def test_images(self, machine: Machine) -> None:
+        session_id = machine.world.session()
+        image = {"type": "image", "mime": "image/png", "data": "AAAA"}
+        machine.world.append(session_id, {**user(), "content": [*text("draw this"), image]})
+        machine.world.append(session_id, {**assistant(), "content": [image, image]})
+        events = machine.events(session_id)
+        assert [(event.type, event.text) for event in events] == [
+            (EventType.USER_INPUT, "draw this\n[image image/png]"),
+            (EventType.ASSISTANT_RESPONSE, "[image image/png]\n[image image/png]"),
+        ]
+        assert machine.row(session_id).completed
+
     def test_turns(self, machine: Machine) -> None:
         session_id = machine.world.session()
         for number in range(3):

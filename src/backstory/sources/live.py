@@ -200,7 +200,7 @@ def _answer(message: Json, uid: Any, common: Json, is_revised: bool) -> Iterator
     if usage:
         yield _usage(uid("usage"), message, usage, common["ts"])
         common["usage_key"] = uid("usage")
-    for number, (kind, group) in enumerate(groupby(message["content"], key=lambda block: block["type"])):
+    for number, (kind, group) in enumerate(groupby(message["content"], key=_kind_in_answer)):
         for block in [{"type": kind, "text": _text(list(group))}] if kind in ("text", "thinking") else group:
             match kind:
                 case "text":
@@ -212,8 +212,8 @@ def _answer(message: Json, uid: Any, common: Json, is_revised: bool) -> Iterator
                         uid=uid("thinking", block["text"]), type=EventType.REASONING, text=block["text"], **common
                     )
                 case "function_call":
-                    about = {"tool": block["function_id"], "call_id": block["id"], "arguments": block.get("arguments")}
-                    about["replaces"] = is_revised
+                    about: Json = {"tool": block["function_id"], "call_id": block["id"], "replaces": is_revised}
+                    about["arguments"] = block.get("arguments")
                     yield Event(uid=uid("call", block["id"]), type=EventType.TOOL_CALL, text="", **about, **common)
                 case "function_result":
                     yield _response(block, uid, {"replaces": is_revised, **common})
@@ -225,6 +225,11 @@ def _answer(message: Json, uid: Any, common: Json, is_revised: bool) -> Iterator
         text = text or message.get("error_kind") or "The request failed."
         ends = reason == "error"
         yield Event(uid=uid("error", text), type=EventType.RUNTIME, text=text, failed=True, ends_turn=ends, **common)
+
+
+def _kind_in_answer(block: Json) -> str:
+    """The type of a block. An image is a part of the text, which has a placeholder for it."""
+    return "text" if block["type"] == "image" else str(block["type"])
 
 
 def _failure(session: str, meta: Json) -> Event:
