@@ -216,6 +216,19 @@ class TestEndings:
         (turn,) = machine.library.archive.turns(f"live/{session_id}")
         assert (turn.completed, turn.terminal_type) == (True, EventType.ASSISTANT_RESPONSE)
 
+    def test_a_failure_is_told_once(self, machine: Machine) -> None:
+        session_id = machine.world.session()
+        said = []
+        for reason in (None, "", "overloaded", "out of credit"):
+            machine.world.call("set-status", session_id=session_id, status="working")
+            machine.world.append(session_id, user("will it rain?"))
+            machine.world.append(session_id, assistant("", stop_reason="error", error_message="overloaded"))
+            machine.world.call("set-status", session_id=session_id, status="error", reason=reason)
+            said += ["will it rain?", "overloaded", *([reason] if reason == "out of credit" else [])]
+        assert machine.texts(session_id) == said
+        traces = caller(machine.library.archive)("list_traces", sessionId=session_id)["traces"]
+        assert [trace["status"] for trace in traces] == ["error"] * 4
+
     def test_by_the_status(self, machine: Machine) -> None:
         session_id = machine.world.session()
         machine.world.call("set-status", session_id=session_id, status="error", reason="before anything was said")

@@ -57,6 +57,8 @@ class _State(msgspec.Struct):
     """The time of the fork that made the session. Its entries up to then are copies."""
     model: str | None = None
     """The model of the latest answer, to which the results of functions belong."""
+    failure: str | None = None
+    """What the latest entry says that it failed with."""
     waiting: Json | None = None
     """The latest entry, which may be rewritten soon."""
     emitted: dict[str, Emitted] = {}
@@ -93,7 +95,8 @@ class _Parser:
         before, self._state.status = self._state.status, str(meta["status"])
         if before != "error" == self._state.status and (self._state.waiting or self._state.emitted):
             yield from self._release()
-            yield _failure(self._session, meta)
+            if self._state.failure is None or meta.get("status_reason") not in (None, "", self._state.failure):
+                yield _failure(self._session, meta)
         elif before == "working" != self._state.status:
             yield from self._release()
             yield TurnEnd()
@@ -116,6 +119,7 @@ class _Parser:
             return
         before = self._state.emitted.pop(entry["id"], [])
         emitted: Emitted = []
+        self._state.failure = None
         is_copy = self._state.copied_until is not None and entry["timestamp"] <= self._state.copied_until
         for item in _items(self._session, entry, self._state.model):
             if is_copy and isinstance(item, Usage):
@@ -125,6 +129,8 @@ class _Parser:
                 emitted.append(part)
             if isinstance(item, Event):
                 self._state.model = item.model or self._state.model
+                if item.type is EventType.RUNTIME and item.failed:
+                    self._state.failure = item.text
             if not isinstance(item, Event) or item.text.strip() or item.type in _TELLING:
                 yield item
         self._state.emitted[entry["id"]] = emitted
