@@ -171,10 +171,10 @@ def _items(session: str, entry: Json, model: str | None) -> Iterator[Item]:
     text = _text(message["content"])
     match message["role"]:
         case "user":
-            results = [block for block in message["content"] if block["type"] == "function_result"]
-            for block in results:
-                yield _response(block, uid, {"originating_model": model, "replaces": is_revised, **common})
-            text = _text([block for block in message["content"] if block not in results])
+            for block in message["content"]:
+                if block["type"] == "function_result":
+                    yield _response(block, uid, {"originating_model": model, "replaces": is_revised, **common})
+            text = _text([block for block in message["content"] if block["type"] != "function_result"])
             yield Event(uid=uid("user", text), type=EventType.USER_INPUT, text=text, starts_turn=True, **common)
         case "assistant":
             yield from _answer(message, uid, common, is_revised)
