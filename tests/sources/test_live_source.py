@@ -216,6 +216,26 @@ class TestEndings:
         (turn,) = machine.library.archive.turns(f"live/{session_id}")
         assert (turn.completed, turn.terminal_type) == (True, EventType.ASSISTANT_RESPONSE)
 
+    @pytest.mark.parametrize(
+        ("last", "completed"),
+        [
+            (assistant("", usage={"output": 3}), True),
+            ({**assistant(), "content": [{"type": "thinking", "text": "that is all"}]}, True),
+            (assistant("", usage={"output": 3}, stop_reason="function_call"), False),
+            (assistant(""), False),  # an answer that just begins, as it is streamed
+        ],
+    )
+    def test_by_a_message_that_says_nothing(self, machine: Machine, last: dict[str, Any], completed: bool) -> None:
+        session_id = machine.world.session()
+        machine.world.append(session_id, user("will it rain?"))
+        call = {"type": "function_call", "id": "c1", "function_id": "calc"}
+        machine.world.append(session_id, {**assistant(), "content": [*text("I look."), call]})
+        machine.world.append(session_id, result("no"))
+        machine.world.append(session_id, last)
+        assert machine.row(session_id).completed is completed
+        machine.world.append(session_id, assistant("No."))
+        assert machine.row(session_id).completed
+
     def test_a_failure_is_told_once(self, machine: Machine) -> None:
         session_id = machine.world.session()
         said = []

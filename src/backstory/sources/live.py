@@ -223,6 +223,8 @@ def _answer(message: Json, uid: Any, common: Json, is_revised: bool) -> Iterator
                     yield Event(uid=uid("call", block["id"]), type=EventType.TOOL_CALL, text="", **about, **common)
                 case "function_result":
                     yield _response(block, uid, {"replaces": is_revised, **common})
+    if ends and (usage or is_revised or _has_text(message["content"])):  # otherwise it may just have begun
+        yield TurnEnd()
     text = message.get("error_message") or ""
     if reason == "aborted":
         text = text or "The request was aborted."
