@@ -170,6 +170,13 @@ class TestErrors:
             assert {"id", "name", "status"} <= set(error["details"]["validFields"])
             assert error["details"]["nearest"] == "status"
 
+    def test_the_nearest_name_is_a_valid_one(self, call: Call) -> None:
+        for field in ("startTime", "endTime", "parentId", "traceId", "model", "data.modle", "latncy"):
+            found = call("search_traces", filters=[where(field, "eq", "x")])["details"]
+            nearest = found.get("nearest", "id")
+            assert nearest in found["validFields"] or nearest.startswith("data."), field
+        assert call("search_traces", filters=[where("model", "eq", "x")])["details"]["nearest"] == "data.model"
+
     def test_no_such_path(self, call: Call) -> None:
         for field in ["data.bogus", "data.metadata.", "data", "spans", "data.input", ""]:
             for tool in ("search_spans", "search_traces"):

@@ -374,8 +374,9 @@ class TestCommands:
         assert shown or command in SILENT_COMMANDS, err
 
 
-# Route -> what a request to it gives. Programs keep their own data behind EXACT ones, and get it back as they sent it.
-EXACT = {"/session/{function:path}", "/session/events", "websocket /"}
+# Route -> what a request to it gives. Programs keep their own data behind EXACT ones, and get it back as they sent it;
+# telemetry gets no answer.
+EXACT = {"/session/{function:path}", "/session/events", "websocket /", "websocket /otel"}
 Routes = Callable[[Served, dict[str, Any]], Iterator[httpx.Response]]
 
 

@@ -116,6 +116,18 @@ class TestEvents:
         row = machine.row(session_id)
         assert (row.title, row.summary, row.completed) == ("Weather", "about rain", True)
 
+    def test_images(self, machine: Machine) -> None:
+        session_id = machine.world.session()
+        image = {"type": "image", "mime": "image/png", "data": "AAAA"}
+        machine.world.append(session_id, {**user(), "content": [*text("draw this"), image]})
+        machine.world.append(session_id, {**assistant(), "content": [image, image]})
+        events = machine.events(session_id)
+        assert [(event.type, event.text) for event in events] == [
+            (EventType.USER_INPUT, "draw this\n[image image/png]"),
+            (EventType.ASSISTANT_RESPONSE, "[image image/png]\n[image image/png]"),
+        ]
+        assert machine.row(session_id).completed
+
     def test_turns(self, machine: Machine) -> None:
         session_id = machine.world.session()
         for number in range(3):
@@ -203,6 +215,39 @@ class TestEndings:
         machine.library.sync()
         (turn,) = machine.library.archive.turns(f"live/{session_id}")
         assert (turn.completed, turn.terminal_type) == (True, EventType.ASSISTANT_RESPONSE)
+
+    @pytest.mark.parametrize(
+        ("last", "completed"),
+        [
+            (assistant("", usage={"output": 3}), True),
+            ({**assistant(), "content": [{"type": "thinking", "text": "that is all"}]}, True),
+            (assistant("", usage={"output": 3}, stop_reason="function_call"), False),
+            (assistant(""), False),  # an answer that just begins, as it is streamed
+        ],
+    )
+    def test_by_a_message_that_says_nothing(self, machine: Machine, last: dict[str, Any], completed: bool) -> None:
+        session_id = machine.world.session()
+        machine.world.append(session_id, user("will it rain?"))
+        call = {"type": "function_call", "id": "c1", "function_id": "calc"}
+        machine.world.append(session_id, {**assistant(), "content": [*text("I look."), call]})
+        machine.world.append(session_id, result("no"))
+        machine.world.append(session_id, last)
+        assert machine.row(session_id).completed is completed
+        machine.world.append(session_id, assistant("No."))
+        assert machine.row(session_id).completed
+
+    def test_a_failure_is_told_once(self, machine: Machine) -> None:
+        session_id = machine.world.session()
+        said = []
+        for reason in (None, "", "overloaded", "out of credit"):
+            machine.world.call("set-status", session_id=session_id, status="working")
+            machine.world.append(session_id, user("will it rain?"))
+            machine.world.append(session_id, assistant("", stop_reason="error", error_message="overloaded"))
+            machine.world.call("set-status", session_id=session_id, status="error", reason=reason)
+            said += ["will it rain?", "overloaded", *([reason] if reason == "out of credit" else [])]
+        assert machine.texts(session_id) == said
+        traces = caller(machine.library.archive)("list_traces", sessionId=session_id)["traces"]
+        assert [trace["status"] for trace in traces] == ["error"] * 4
 
     def test_by_the_status(self, machine: Machine) -> None:
         session_id = machine.world.session()

@@ -57,6 +57,8 @@ class _State(msgspec.Struct):
     """The time of the fork that made the session. Its entries up to then are copies."""
     model: str | None = None
     """The model of the latest answer, to which the results of functions belong."""
+    failure: str | None = None
+    """What the latest entry says that it failed with."""
     waiting: Json | None = None
     """The latest entry, which may be rewritten soon."""
     emitted: dict[str, Emitted] = {}
@@ -93,7 +95,8 @@ class _Parser:
         before, self._state.status = self._state.status, str(meta["status"])
         if before != "error" == self._state.status and (self._state.waiting or self._state.emitted):
             yield from self._release()
-            yield _failure(self._session, meta)
+            if self._state.failure is None or meta.get("status_reason") not in (None, "", self._state.failure):
+                yield _failure(self._session, meta)
         elif before == "working" != self._state.status:
             yield from self._release()
             yield TurnEnd()
@@ -116,6 +119,7 @@ class _Parser:
             return
         before = self._state.emitted.pop(entry["id"], [])
         emitted: Emitted = []
+        self._state.failure = None
         is_copy = self._state.copied_until is not None and entry["timestamp"] <= self._state.copied_until
         for item in _items(self._session, entry, self._state.model):
             if is_copy and isinstance(item, Usage):
@@ -125,6 +129,8 @@ class _Parser:
                 emitted.append(part)
             if isinstance(item, Event):
                 self._state.model = item.model or self._state.model
+                if item.type is EventType.RUNTIME and item.failed:
+                    self._state.failure = item.text
             if not isinstance(item, Event) or item.text.strip() or item.type in _TELLING:
                 yield item
         self._state.emitted[entry["id"]] = emitted
@@ -165,10 +171,10 @@ def _items(session: str, entry: Json, model: str | None) -> Iterator[Item]:
     text = _text(message["content"])
     match message["role"]:
         case "user":
-            results = [block for block in message["content"] if block["type"] == "function_result"]
-            for block in results:
-                yield _response(block, uid, {"originating_model": model, "replaces": is_revised, **common})
-            text = _text([block for block in message["content"] if block not in results])
+            for block in message["content"]:
+                if block["type"] == "function_result":
+                    yield _response(block, uid, {"originating_model": model, "replaces": is_revised, **common})
+            text = _text([block for block in message["content"] if block["type"] != "function_result"])
             yield Event(uid=uid("user", text), type=EventType.USER_INPUT, text=text, starts_turn=True, **common)
         case "assistant":
             yield from _answer(message, uid, common, is_revised)
@@ -200,7 +206,7 @@ def _answer(message: Json, uid: Any, common: Json, is_revised: bool) -> Iterator
     if usage:
         yield _usage(uid("usage"), message, usage, common["ts"])
         common["usage_key"] = uid("usage")
-    for number, (kind, group) in enumerate(groupby(message["content"], key=lambda block: block["type"])):
+    for number, (kind, group) in enumerate(groupby(message["content"], key=_kind_in_answer)):
         for block in [{"type": kind, "text": _text(list(group))}] if kind in ("text", "thinking") else group:
             match kind:
                 case "text":
@@ -212,11 +218,13 @@ def _answer(message: Json, uid: Any, common: Json, is_revised: bool) -> Iterator
                         uid=uid("thinking", block["text"]), type=EventType.REASONING, text=block["text"], **common
                     )
                 case "function_call":
-                    about = {"tool": block["function_id"], "call_id": block["id"], "arguments": block.get("arguments")}
-                    about["replaces"] = is_revised
+                    about: Json = {"tool": block["function_id"], "call_id": block["id"], "replaces": is_revised}
+                    about["arguments"] = block.get("arguments")
                     yield Event(uid=uid("call", block["id"]), type=EventType.TOOL_CALL, text="", **about, **common)
                 case "function_result":
                     yield _response(block, uid, {"replaces": is_revised, **common})
+    if ends and (usage or is_revised or _has_text(message["content"])):  # otherwise it may just have begun
+        yield TurnEnd()
     text = message.get("error_message") or ""
     if reason == "aborted":
         text = text or "The request was aborted."
@@ -225,6 +233,11 @@ def _answer(message: Json, uid: Any, common: Json, is_revised: bool) -> Iterator
         text = text or message.get("error_kind") or "The request failed."
         ends = reason == "error"
         yield Event(uid=uid("error", text), type=EventType.RUNTIME, text=text, failed=True, ends_turn=ends, **common)
+
+
+def _kind_in_answer(block: Json) -> str:
+    """The type of a block. An image is a part of the text, which has a placeholder for it."""
+    return "text" if block["type"] == "image" else str(block["type"])
 
 
 def _failure(session: str, meta: Json) -> Event:

@@ -103,6 +103,13 @@ class TestConnection:
         client.socket.send(b"OTLP{}")
         client.sync()
 
+    def test_telemetry_has_a_connection_of_its_own(self, server: Running) -> None:
+        """An SDK that is refused there tries again for ever, with a warning each time."""
+        with connect(f"{server.ws_url}/otel") as socket:
+            for prefix in (b"OTLP", b"LOGS", b"MTRC"):
+                socket.send(prefix + b'{"resourceSpans": []}')
+            assert socket.ping().wait(60)
+
     def test_a_malformed_call_is_answered(self, client: Client) -> None:
         client.send("invokefunction", invocation_id="1", function_id=7, data={})
         answer = client.receive()

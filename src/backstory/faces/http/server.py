@@ -33,7 +33,7 @@ from ..web.pages import access_routes, page_routes
 from ..web.site import Site
 from . import HANDLERS
 from .api import api_routes, session_routes
-from .iii import Engine, iii_socket
+from .iii import Engine, iii_socket, telemetry_socket
 from .mcp import McpEndpoint
 from .otlp import otlp_routes
 from .security import Access, Guard, is_loopback
@@ -81,6 +81,7 @@ def create_app(
         *page_routes(site),
         *access_routes(site, access),
         WebSocketRoute("/", iii_socket(Engine(live))),
+        WebSocketRoute("/otel", telemetry_socket),
         *session_routes(live),
         *api_routes(library),
         *otlp_routes(library),

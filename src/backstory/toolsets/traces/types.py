@@ -217,7 +217,8 @@ def _span_kind(field: str) -> Kind | None:
 
 
 def _unknown(where: str, field: str, valid: list[str]) -> Refused:
-    known = {name.lower(): name for name in [*TRACE_FIELDS, *SPAN_FIELDS] if name in valid or "data.*" in valid}
+    of_spans = [name for name in SPAN_FIELDS if name.startswith("data.") and "data.*" in valid]
+    known = {name.lower(): name for name in [*valid, *of_spans] if not name.endswith("*")}
     near = get_close_matches(field.lower()[:80], known, 1, 0.5)
     nearest = {"nearest": known[near[0]]} if near else {}
     return Refused(

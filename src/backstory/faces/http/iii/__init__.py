@@ -239,12 +239,19 @@ def iii_socket(engine: Engine) -> Callable[[WebSocket], Awaitable[None]]:
     return serve
 
 
+async def telemetry_socket(socket: WebSocket) -> None:
+    """Take the telemetry of the SDKs' own calls, which is not kept: an SDK that is refused tries again for ever."""
+    await socket.accept(subprotocol=_subprotocol(socket))
+    while (await socket.receive())["type"] != "websocket.disconnect":
+        pass
+
+
 async def _read(socket: WebSocket, engine: Engine, peer: Peer) -> None:
     while True:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
             return
-        # Binary messages are telemetry of the SDKs, which this server does not take.
+        # Binary messages are telemetry, which older SDKs send here.
         if (text := message.get("text")) is not None:
             await engine.receive(peer, text)
 
