@@ -150,6 +150,16 @@ class TestError(Importing):
         assert answer["errors"][1]["id"] == existing
         assert world.names(include_deleted=True) == ["Taken"]
 
+    def test_many_collisions(self, world: World) -> None:
+        """Broken records beside them are listed up to a bound, and counted."""
+        world.store("taken")
+        answer = self.lines(world, HEADER, *[record(number, name_raw="taken") for number in range(150)], *[b"{"] * 150)
+
+        codes = self.codes(answer)
+        assert codes[:150] == [(line, "NAME_COLLISION") for line in range(2, 152)]
+        assert [code for _, code in codes[150:]] == ["PARSE_ERROR"] * 100 + ["TOO_MANY_PROBLEMS"]
+        assert answer["errors"][-1]["message"] == "50 more problems are not listed"
+
     def test_is_the_default(self, world: World) -> None:
         world.store("task 1")
 

@@ -26,6 +26,7 @@ from .capsule import MAX_FIELD_CHARS, Capsule, normalise, workspace_or_default
 from .files import (
     AllowedFolders,
     Entry,
+    Record,
     checked_path,
     open_for_reading,
     read_export,
@@ -41,8 +42,8 @@ from .store import Store
 
 _MOSS_HOME = "~/.moss"
 _BATCH = 500
-# Bounds of the problems that an answer lists, for files that hold nothing else.
-_MAX_PROBLEMS = 100
+# Bounds of the broken records that an answer lists, for files that hold nothing else. Collisions are all listed.
+_MAX_BROKEN = 100
 _SHOWN_CHARS = 600
 # A refused field of a record is a problem of the record.
 _RECORD_CODES = {"INVALID_REQUEST": "INVALID_RECORD"}
@@ -210,36 +211,40 @@ class _Merge:
         self._mode = mode
         self._admit = admit
         self._place = _PLACING[mode]()
-        self._imported = self._skipped = self._unlisted = 0
+        self._imported = self._skipped = self._broken = 0
         self._problems: list[ImportProblem] = []
 
     def add(self, writer: Writer, entries: Iterable[Entry]) -> None:
         for line, entry in entries:
             if isinstance(entry, ImportProblem):
-                self._note(entry)
+                self._note_broken(entry)
                 continue
             try:
                 placed = self._place(writer, self._admit(to_capsule(entry, writer.now)))
                 self._imported, self._skipped = self._imported + placed, self._skipped + (not placed)
-            except (CapsuleError, _Collision) as error:
-                code = _RECORD_CODES.get(error.code, error.code)
-                self._note(ImportProblem(line, code, _short(error.message), _short(entry.id), _short(entry.name_raw)))
+            except CapsuleError as error:
+                self._note_broken(_problem(line, entry, _RECORD_CODES.get(error.code, error.code), error.message))
+            except _Collision as error:
+                self._problems.append(_problem(line, entry, error.code, error.message))
 
     def outcome(self) -> Imported:
         """Raises _Refused, which rolls the transaction back, if the import is all or nothing."""
         problems = self._problems
-        if self._unlisted:
-            message = f"{self._unlisted:,} more problems are not listed"
+        if self._broken > _MAX_BROKEN:
+            message = f"{self._broken - _MAX_BROKEN:,} more problems are not listed"
             problems = [*problems, ImportProblem(0, "TOO_MANY_PROBLEMS", message)]
         if problems and self._mode == "error":
             raise _Refused(Imported(0, self._skipped, problems))
         return Imported(self._imported, self._skipped, problems)
 
-    def _note(self, problem: ImportProblem) -> None:
-        if len(self._problems) < _MAX_PROBLEMS:
+    def _note_broken(self, problem: ImportProblem) -> None:
+        self._broken += 1
+        if self._broken <= _MAX_BROKEN:
             self._problems.append(problem)
-        else:
-            self._unlisted += 1
+
+
+def _problem(line: int, entry: Record, code: str, message: str) -> ImportProblem:
+    return ImportProblem(line, code, _short(message), _short(entry.id), _short(entry.name_raw))
 
 
 def _same_id(writer: Writer, capsule: Capsule) -> Capsule | None:
