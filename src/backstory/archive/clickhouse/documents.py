@@ -132,8 +132,8 @@ def title_terms(phrases: Iterable[tuple[str, ...]]) -> list[str]:
     return sorted(pairs.union(*(splitter("en").analyze(phrase[0]) for phrase in phrases if len(phrase) == 1)))
 
 
-def word_stems(word: str) -> list[str]:
-    """The stems of a word in all languages, each once."""
+def word_stems(word: str, languages: Iterable[str] = STEMMERS) -> list[str]:
+    """The stems of a word in some languages, each once."""
     if word.isdigit():
         return []
-    return list(dict.fromkeys(stem for language in STEMMERS for stem in splitter(language).analyze(word)))
+    return list(dict.fromkeys(stem for language in languages for stem in splitter(language).analyze(word)))

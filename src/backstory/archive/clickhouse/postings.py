@@ -173,6 +173,9 @@ class Letters:
             total += weight * GAIN * frequency / (frequency + norm)
         return total
 
+    def has_any(self, text: str, phrases: Iterable[tuple[str, ...]]) -> bool:
+        return any(spelled in text for phrase in phrases if (spelled := self._spell(phrase)))
+
     def score_of_text(self, phrases: Mapping[tuple[str, ...], float], average: float) -> str:
         """The same as SQL."""
         norm = f"({_K1 * (1 - _B)!r} + {_slope(average)!r} * {_kept_length_of('words')})"
@@ -184,8 +187,13 @@ class Letters:
 
     def _spelled(self, phrases: Mapping[tuple[str, ...], float]) -> Iterator[tuple[str, float]]:
         for phrase, weight in phrases.items():
-            if all(word in self._letters for word in phrase):
-                yield "".join(self._letters[word] for word in phrase), weight
+            if spelled := self._spell(phrase):
+                yield spelled, weight
+
+    def _spell(self, phrase: Sequence[str]) -> str:
+        """Empty if a word of the phrase has no letter."""
+        letters = [self._letters.get(word, "") for word in phrase]
+        return "".join(letters) if all(letters) else ""
 
 
 def _slope(average: float) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import cache, lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..forms import other_forms
 from ..phrases import best_corrections, edits, is_corrected
 from ..query import STEMMERS, analyzer
-from ..ranking import STEM_LANGUAGES
+from ..ranking import STEM_LANGUAGES, rarity
 from .index import stem_field
 
 if TYPE_CHECKING:
@@ -47,8 +46,7 @@ class Vocabulary:
 
     def rarity_of(self, having: int) -> float:
         """The rarity of a word that so many documents have."""
-        total = self.snapshot.num_docs
-        return math.log1p((max(total - having, 0) + 0.5) / (having + 0.5))
+        return rarity(self.snapshot.num_docs, having)
 
     def stems(self, token: str) -> list[tuple[str, str]]:
         """(field, stem) of a word in the languages that have the stem, and of its other forms."""
