@@ -248,6 +248,15 @@ class TestWords:
         assert sessions(ask("wann wurde die tabelle kopiert")) == ["german"]
         assert sessions(ask("tabelle")) == ["german"]
 
+    def test_lengths_of_texts(self, add: Add, ask: Ask) -> None:
+        """BM25, with lengths from 40 on in four significant bits above 24."""
+        kept = {20: 20, 100: 96, 1000: 984}
+        for length in kept:
+            add(f"of{length}", (OUTPUT, "needle" + " and" * (length - 1)))
+        worth = {hit.session.key: 1 / hit.evidence.event for hit in ask("needle") if hit.evidence}
+        short, middle, long = (worth[f"codex/of{length}"] for length in kept)
+        assert (long - short) / (middle - short) == pytest.approx((984 - 20) / (96 - 20), rel=1e-4)
+
     def test_numbers_in_errors(self, add: Add, ask: Ask) -> None:
         """An error message is found by its stable part: other numbers and ids do not mislead."""
         add("numbers", (OUTPUT, "17 of 3000 files copied in 8080 ms"))
