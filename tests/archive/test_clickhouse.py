@@ -58,6 +58,10 @@ def run(settings: ClickHouseSettings, sql: str) -> str:
     return clickhouse_server.command(f"{url}/?database={database}", sql)
 
 
+# The size of a text of so many words, in the byte that postings have for it.
+LONG, LONG_SIZE = 96, 57
+
+
 def as_before(settings: ClickHouseSettings, version: int) -> None:
     """Take the tables of a few events back to an older version of the schema."""
     for table in ("session", "turn", "event", "posting", "document", "place"):
@@ -66,6 +70,12 @@ def as_before(settings: ClickHouseSettings, version: int) -> None:
     if version < 8:
         run(settings, f"ALTER TABLE posting DELETE WHERE term < {PAIRS_END} SETTINGS mutations_sync = 2")
     run(settings, "DROP TABLE posting_view")
+    # Sizes of short texts are their lengths; one text is longer.
+    lengths = f"arrayMap(size -> if(size = {LONG_SIZE}, {LONG}, size), sizes)"
+    run(settings, f"ALTER TABLE posting ADD COLUMN lengths Array(UInt16) DEFAULT {lengths}")
+    run(settings, "ALTER TABLE posting MATERIALIZE COLUMN lengths SETTINGS mutations_sync = 2")
+    run(settings, "ALTER TABLE posting MODIFY COLUMN lengths REMOVE DEFAULT")
+    run(settings, "ALTER TABLE posting DROP COLUMN sizes")
     run(settings, "CREATE MATERIALIZED VIEW posting_view TO posting AS SELECT 0 AS term FROM arrival WHERE false")
     if version < 6:
         _as_before_rows_were_read_as_a_whole(settings, version)
@@ -131,6 +141,10 @@ class Cut(Exception):
     """The process is killed here."""
 
 
+def scores(archive: Archive, query: str) -> list[float]:
+    return [hit.score for hit in archive.search(SearchRequest(query=query, types=DEFAULT_TYPES)).hits]
+
+
 def found_as_before(archive: Archive) -> None:
     """The events of `talk("needle of all deployments")` are found by their words, stems and phrases."""
     assert len(found(archive, "needle")) == 2
@@ -156,7 +170,7 @@ class TestSchema:
         with closing(opened(tmp_path, server)) as archive:
             assert archive.counts().events == 4
 
-    @pytest.mark.parametrize("version", [1, 3, 4, 5, 7, 8])
+    @pytest.mark.parametrize("version", [1, 3, 4, 5, 7, 8, 9])
     def test_an_older_server_is_migrated(self, tmp_path: Path, server: ClickHouseSettings, version: int) -> None:
         """Rows of an older version are found as before, and what is written next goes beside them."""
         with closing(opened(tmp_path, server)) as archive:
@@ -168,6 +182,15 @@ class TestSchema:
             assert len(found(archive, "needle")) == 4
             write(archive, batch(session("codex/three"), talk("needle of all")))
             assert len(found(archive, '"of all"')) == 4
+
+    def test_lengths_of_texts_are_migrated(self, tmp_path: Path, server: ClickHouseSettings) -> None:
+        with closing(opened(tmp_path, server)) as archive:
+            write(archive, batch(session(), talk("needle" + " and" * (LONG - 1))))
+            before = scores(archive, "needle")
+        assert str(LONG_SIZE) in run(server, "SELECT DISTINCT arrayJoin(sizes) FROM posting").split()
+        as_before(server, 9)
+        with closing(opened(tmp_path, server)) as archive:
+            assert scores(archive, "needle") == before
 
     def test_an_older_server_reads_as_quickly(self, tmp_path: Path, server: ClickHouseSettings) -> None:
         """Its tables get the compression of new ones."""
@@ -183,7 +206,7 @@ class TestSchema:
         assert run(server, settings) == new
         assert new.count("default_compression_codec = \\'LZ4\\'") == 6
 
-    @pytest.mark.parametrize("version", [3, 4, 5, 7, 8])
+    @pytest.mark.parametrize("version", [3, 4, 5, 7, 8, 9])
     def test_a_migration_that_was_cut_goes_on(
         self, tmp_path: Path, server: ClickHouseSettings, version: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:

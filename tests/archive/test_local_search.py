@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from backstory.archive import open_engine
+from backstory.archive import open_engine, ranking
 from backstory.archive.base import Batch, DeadlineExceeded, EventRow, SearchRequest, SessionRow, TurnRow
 from backstory.archive.local import retrieval
 from backstory.model import DEFAULT_TYPES, SEARCHABLE_TYPES, EventType, digest, event_id
@@ -320,7 +320,7 @@ class TestNeighbours:
 
     def test_equals_stay_equal(self, shelf: Shelf) -> None:
         """The newest of many equal texts is first, also where more of them tie than are weighed closely."""
-        shelf.add(*["the retry budget is spent"] * (retrieval._MOST_WEIGHED_CLOSELY + 40))
+        shelf.add(*["the retry budget is spent"] * (ranking.MOST_WEIGHED_CLOSELY + 40))
         found = shelf.search("retry budget spent", limit=50).hits
         assert len({hit.evidence.event for hit in found}) == 1
         assert [hit.event.ts for hit in found] == sorted((hit.event.ts for hit in found), reverse=True)

@@ -6,8 +6,12 @@ import time
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
+from backstory.archive import ranking
 from backstory.archive.base import Archive, Batch, EventRow, Hit, SearchRequest, SessionRow, TurnRow
+from backstory.archive.clickhouse import question as clickhouse_question
+from backstory.archive.local import retrieval as local_retrieval
 from backstory.model import DEFAULT_TYPES, EventType, digest
 
 PROMPT, ANSWER, CALL, OUTPUT = (
@@ -236,6 +240,23 @@ class TestWords:
         add("more", (ANSWER, "a mess"))
         assert sessions(ask("kuberntes mess"))[0] == "corrected"
 
+    def test_stems_are_those_of_the_language(self, add: Add, ask: Ask) -> None:
+        """In German, `counter` has the stem that `count` has in English."""
+        add("english", (ANSWER, "we count the rows of the table"))
+        add("german", (ANSWER, "wir haben die Tabellen in der Nacht kopiert, und das war gut"))
+        assert ask("where is the counter") == []
+        assert sessions(ask("wann wurde die tabelle kopiert")) == ["german"]
+        assert sessions(ask("tabelle")) == ["german"]
+
+    def test_lengths_of_texts(self, add: Add, ask: Ask) -> None:
+        """BM25, with lengths from 40 on in four significant bits above 24."""
+        kept = {20: 20, 100: 96, 1000: 984}
+        for length in kept:
+            add(f"of{length}", (OUTPUT, "needle" + " and" * (length - 1)))
+        worth = {hit.session.key: 1 / hit.evidence.event for hit in ask("needle") if hit.evidence}
+        short, middle, long = (worth[f"codex/of{length}"] for length in kept)
+        assert (long - short) / (middle - short) == pytest.approx((984 - 20) / (96 - 20), rel=1e-4)
+
     def test_numbers_in_errors(self, add: Add, ask: Ask) -> None:
         """An error message is found by its stable part: other numbers and ids do not mislead."""
         add("numbers", (OUTPUT, "17 of 3000 files copied in 8080 ms"))
@@ -276,6 +297,30 @@ class TestLongQuestions:
         for number in range(12):
             add(f"other{number}", (ANSWER, f"an answer about the parser and its tokens, number {number} " * 8))
         assert sessions(ask(query))[0] == "told"
+
+    def test_common_words_and_phrases(self, add: Add, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Words that choose no events, and paths, count as any."""
+        for module in (local_retrieval, clickhouse_question):
+            monkeypatch.setattr(module, "COMMON", 3)
+        add("told", (ANSWER, "The signing keys of src/auth.py rotate at the gateway."))
+        add("some", (ANSWER, "of a gateway"))
+        add("apart", *[(ANSWER, f"auth or src, keys here, signing, {number}, rotate") for number in range(4)])
+        add("other", *[(ANSWER, f"about the parser and its tokens, number {number}") for number in range(60)])
+        scores = []
+        for covered in (0.0, 2.0):
+            monkeypatch.setattr(ranking, "WEIGHTS", replace(ranking.WEIGHTS, covered=covered))
+            (hit,) = ask("gateway rotate signing keys src/auth", limit=1)
+            assert hit.session.key == "codex/told"
+            assert hit.evidence is not None
+            scores.append(hit.evidence.event)
+        assert scores[1] == pytest.approx(3 * scores[0])
+
+    def test_very_many_words(self, add: Add, ask: Ask) -> None:
+        """More than an engine may tell of each event."""
+        words = [f"{first}{second}ingly" for first in "bcdfghjklm" for second in "aeiou"]
+        add("short", (PROMPT, "bravely"), (ANSWER, "bravely"))
+        add("told", (ANSWER, " ".join([*words, "bravely"]) + " colours of a terminal" * 200))
+        assert sessions(ask(" ".join(["bravely", *words])))[0] == "told"
 
     def test_no_score_above_one(self, add: Add, ask: Ask) -> None:
         add("all", *[(PROMPT, "rotate signing keys gateway monthly")] * 6, title="rotate signing keys gateway monthly")

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from itertools import pairwise
+from operator import itemgetter
 from string import ascii_lowercase
+from typing import TypeVar
 
 from .query import Clause, Query, is_unspaced
 from .question import Hints
-from .ranking import Weights
+from .ranking import COVERED_FROM, COVERED_WORDS, Weights
 from .stopwords import STOP_WORDS
 
 MIN_CORRECTED_CHARS = 4
 CORRECTIONS = 3
 # Two words side by side are a phrase of at most so many tokens.
 _MAX_ADJACENT = 6
+
+F = TypeVar("F", bound=Hashable)
 
 
 def matching_phrases(
@@ -38,6 +42,30 @@ def neighbours(query: Query, weights: Weights) -> dict[tuple[str, ...], float]:
     words = [clause.alternatives[0] for clause in query.clauses if not clause.quoted]
     pairs = ((*one, *other) for one, other in pairwise(words))
     return {pair: weights.adjacent for pair in pairs if len(pair) <= _MAX_ADJACENT}
+
+
+def words_to_cover(
+    query: Query,
+    weights: Mapping[tuple[str, ...], float],
+    forms_of: Callable[[tuple[str, ...]], Iterable[F]],
+    documents: Callable[[F], int],
+    rarity: Callable[[int], float],
+) -> list[tuple[list[F], float]]:
+    """The rarest words of a long question, as the forms of each that events have, and its share in the rarity of all.
+    A word is as rare as its commonest form, since any of them will do. `documents` is the number of events with a form,
+    `rarity` that of what so many events have."""
+    clauses = [clause for clause in query.clauses if not clause.quoted]
+    if len(clauses) < COVERED_FROM:
+        return []
+    words = []
+    for clause in clauses:
+        forms = (form for phrase in clause.alternatives for form in forms_of(phrase))
+        known = {form: count for form in forms if (count := documents(form))}
+        rare = rarity(max(known.values())) * weights[clause.alternatives[0]] if known else 0.0
+        words.append((list(known), rare))
+    rarest = sorted(words, key=itemgetter(1), reverse=True)[:COVERED_WORDS]
+    whole = sum(rare for _, rare in rarest) or 1.0
+    return [(forms, rare / whole) for forms, rare in rarest if forms]
 
 
 def title_phrases(query: Query) -> list[tuple[str, ...]]:

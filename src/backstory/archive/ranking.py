@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from heapq import nsmallest
 from operator import attrgetter
 from typing import TypeVar
@@ -33,6 +33,7 @@ CANDIDATES = 200
 RETURNED = 50
 # The best of them, in which neighbouring words and very common ones are looked for.
 WEIGHED_CLOSELY = 40
+MOST_WEIGHED_CLOSELY = 200  # where many have the same score
 # A word that more events have does not choose candidates beside one that fewer have.
 COMMON = 50_000
 COMMON_WORDS = 8
@@ -50,6 +51,7 @@ COMMON_TITLES = 1_500
 _TITLES = 50
 
 S = TypeVar("S", int, str)
+T = TypeVar("T")
 
 
 class Weights(Struct, frozen=True, kw_only=True):
@@ -268,6 +270,26 @@ def _rank_session(
             repeated *= WEIGHTS.repeated
 
 
+def rarity(documents: int, having: int) -> float:
+    """The rarity of a word that so many of the documents have, as BM25 counts it."""
+    return math.log1p((max(documents - having, 0) + 0.5) / (having + 0.5))
+
+
+def best_of(candidates: Sequence[T], score: Callable[[T], float]) -> list[T]:
+    """About `WEIGHED_CLOSELY` of the best candidates. Equals are all among them, or none."""
+    if len(candidates) <= WEIGHED_CLOSELY:
+        return list(candidates)
+    least = sorted(map(score, candidates), reverse=True)[WEIGHED_CLOSELY - 1]
+    best = [each for each in candidates if score(each) >= least]
+    return best if len(best) <= MOST_WEIGHED_CLOSELY else [each for each in best if score(each) > least]
+
+
+def weigh_closely(score: float, neighbours: float, covered: float) -> float:
+    """The score of one of the best events with that of the neighbouring words that it has, given its share of the words
+    of a long question."""
+    return (score + neighbours) * (1 + WEIGHTS.covered * covered)
+
+
 def bound(best: float, titles: float, context: Context) -> float:
     """The highest score that a question can reach, given the highest BM25 score of an event and of a title."""
     top = max([_weight(kind, context) for kind in EventType]) * best
@@ -289,9 +311,9 @@ def score_titles(titles: int, having: Iterable[Sequence[S]]) -> dict[S, float]:
     scores: defaultdict[S, float] = defaultdict(float)
     for sessions in having:
         if len(sessions) <= COMMON_TITLES:
-            rarity = math.log1p((max(titles - len(sessions), 0) + 0.5) / (len(sessions) + 0.5))
+            rare = rarity(titles, len(sessions))
             for session in sessions:
-                scores[session] += rarity
+                scores[session] += rare
     return dict(nsmallest(_TITLES, scores.items(), key=lambda one: (-one[1], one[0])))
 
 

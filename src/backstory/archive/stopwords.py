@@ -86,5 +86,13 @@ def language_of_words(given: Iterable[str]) -> str:
     words = _ALL.intersection(given)
     if words <= STOP_WORDS["en"]:  # no other language has more of them
         return "en"
+    return next(iter(languages_of_words(words)))
+
+
+def languages_of_words(given: Iterable[str]) -> list[str]:
+    """The languages that words in lower case may be of, those with most of the commonest words: all of them where none
+    has any."""
+    words = _ALL.intersection(given)
     counts = {language: len(words & stops) for language, stops in STOP_WORDS.items()}
-    return max(counts, key=lambda language: counts[language])
+    most = max(counts.values())
+    return [language for language, count in counts.items() if count == most]

@@ -49,10 +49,15 @@ def _words(text: str) -> tuple[list[str], list[str]]:
 
 def _ascii_words(text: str) -> list[str]:
     """As the splitter does it, several times faster. Most texts are of this kind."""
-    words = text.encode().translate(_SEPARATED).decode().split()
+    words = _ascii_split(text)
     if max(map(len, words), default=0) >= MAX_TOKEN_CHARS:
         words = [word for word in words if len(word) < MAX_TOKEN_CHARS]
     return words
+
+
+def _ascii_split(text: str) -> list[str]:
+    """The words, also those that are too long."""
+    return text.encode().translate(_SEPARATED).decode().split()
 
 
 def _ascii_parts(text: str) -> list[str]:
@@ -94,8 +99,12 @@ def _stems(text: str) -> list[str]:
     if not text.isascii():
         spaced = index_text(text)[0][:_STEMMED_CHARS]
         return [STEM + stem for stem in splitter(language_of(text)).analyze(spaced)]
-    words = _ascii_words(text[:_STEMMED_CHARS])
-    return list(map(_known_stems(language_of_words(words[:_LANGUAGE_WORDS])).__getitem__, words))
+    words = _ascii_split(text[:_STEMMED_CHARS])
+    known = _known_stems(language_of_words(words[:_LANGUAGE_WORDS]))
+    try:
+        return list(map(known.__getitem__, words))
+    except ValueError:  # a word is too long, and has no stem
+        return [known[word] for word in words if len(word) < MAX_TOKEN_CHARS]
 
 
 class _KnownStems(dict[str, str]):
@@ -132,8 +141,8 @@ def title_terms(phrases: Iterable[tuple[str, ...]]) -> list[str]:
     return sorted(pairs.union(*(splitter("en").analyze(phrase[0]) for phrase in phrases if len(phrase) == 1)))
 
 
-def word_stems(word: str) -> list[str]:
-    """The stems of a word in all languages, each once."""
+def word_stems(word: str, languages: Iterable[str] = STEMMERS) -> list[str]:
+    """The stems of a word in some languages, each once."""
     if word.isdigit():
         return []
-    return list(dict.fromkeys(stem for language in STEMMERS for stem in splitter(language).analyze(word)))
+    return list(dict.fromkeys(stem for language in languages for stem in splitter(language).analyze(word)))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from ..errors import ArchiveError
 from .common import PAIRS_END
 from .documents import STEM
-from .postings import DOCUMENTS, VIEWS, pair_postings, postings
+from .postings import DOCUMENTS, VIEWS, pair_postings, postings, size_of
 from .schema import (
     CREATE_TABLES,
     CREATE_VIEWS,
@@ -20,6 +20,7 @@ from .schema import (
     DOCUMENT_ROW,
     EVENT_ROW,
     EXCHANGE_TOKENS,
+    POSTING_SIZES,
     QUICKLY_READ,
     SPLIT,
     TABLES,
@@ -58,7 +59,9 @@ def _make_postings(server: Server) -> None:
     for table in ("document", "posting"):
         server.command(f"TRUNCATE TABLE {table}")
     server.command(f"INSERT INTO document {DOCUMENTS.format('event_numbered')}")
-    server.command(f"INSERT INTO posting {postings(_TERMS_BEFORE)} SETTINGS max_partitions_per_insert_block = 0")
+    server.command(
+        f"INSERT INTO posting {postings(_TERMS_BEFORE, 'UInt64')} SETTINGS max_partitions_per_insert_block = 0"
+    )
     server.command("ALTER TABLE event_numbered DROP COLUMN tokens")
     _drop_terms(server, "event_numbered")
     if days := _kept_days(server):
@@ -102,6 +105,20 @@ def _make_small_granules(server: Server) -> None:
             _set_age(server, anew, table.age, days)
         server.command(f"EXCHANGE TABLES {table.name} AND {anew}")
         server.command(f"DROP TABLE {anew}")
+
+
+def _make_sizes(server: Server) -> None:
+    """Keep the lengths of postings in one byte; every view of this version needs that. Numbers keep their compression:
+    in an older database they go on from batch to batch."""
+    if not _has_column(server, "posting", "lengths"):
+        return
+    kind, codec = POSTING_SIZES.split(" CODEC")
+    sizes = f"{kind} DEFAULT arrayMap(length -> {size_of('length')}, lengths) CODEC{codec}"
+    server.command(f"ALTER TABLE posting ADD COLUMN IF NOT EXISTS {sizes}")
+    server.command(f"ALTER TABLE posting MODIFY COLUMN {sizes}")  # a cut may have left the column without it
+    server.change("posting", "MATERIALIZE COLUMN sizes", {})
+    server.command("ALTER TABLE posting MODIFY COLUMN sizes REMOVE DEFAULT")
+    server.command("ALTER TABLE posting DROP COLUMN lengths")
 
 
 def _make_pairs(server: Server) -> None:
@@ -166,6 +183,7 @@ MIGRATIONS: tuple[tuple[str | Callable[[Server], None], ...], ...] = (
         *(f"DROP TABLE IF EXISTS {name}" for name in (*(f"{name}_view" for name in VIEWS), "arrival")),
         _make_documents,
         *CREATE_TABLES,
+        _make_sizes,
         *CREATE_VIEWS,
     ),
     (
@@ -189,6 +207,7 @@ MIGRATIONS: tuple[tuple[str | Callable[[Server], None], ...], ...] = (
     (
         # Nothing arrives while pairs are made.
         *(f"DROP TABLE IF EXISTS {name}" for name in (*(f"{name}_view" for name in VIEWS), "arrival")),
+        _make_sizes,
         _make_pairs,
         *CREATE_TABLES,
         *CREATE_VIEWS,
@@ -196,7 +215,13 @@ MIGRATIONS: tuple[tuple[str | Callable[[Server], None], ...], ...] = (
     (
         # The same rows with less work.
         *(f"DROP TABLE IF EXISTS {name}" for name in (*(f"{name}_view" for name in VIEWS), "arrival")),
+        _make_sizes,
         *CREATE_TABLES,
+        *CREATE_VIEWS,
+    ),
+    (
+        "DROP TABLE IF EXISTS posting_view",
+        _make_sizes,
         *CREATE_VIEWS,
     ),
 )

@@ -18,41 +18,51 @@ from .server import array, literal
 _K1, _B = 1.2, 0.75
 GAIN = _K1 + 1
 """The highest score of a word, for each unit of its weight."""
-# Tantivy keeps the length of a text in one byte: exact up to 40, then with four significant bits. Here it is the same,
-# so that the scores are.
+# Tantivy keeps the length of a text in one byte, its size: exact up to 40, then with four significant bits. Here it is
+# the same, so that the scores are.
 _EXACT = 40
 _KEPT_LENGTH = "if({0} < 40, {0}, 24 + bitShiftLeft(bitShiftRight({0} - 24, {1}), {1}))"
 _SHIFT = "toUInt8(log2(greatest({0}, 40) - 24)) - 3"
+_SIZE = "if({0} < 40, {0}, 24 + 8 * ({1}) + bitShiftRight({0} - 24, {1}))"
+_LENGTH_OF_SIZE = (
+    "if(size < 40, toUInt32(size), 24 + bitShiftLeft(toUInt32(8 + bitAnd(size, 7)), bitShiftRight(size, 3) - 4))"
+)
 
 
 def _kept_length_of(length: str) -> str:
     return _KEPT_LENGTH.format(length, _SHIFT.format(length))
 
 
-def postings(source: str) -> str:
+def size_of(length: str) -> str:
+    return f"toUInt8({_SIZE.format(length, _SHIFT.format(length))})"
+
+
+def postings(source: str, number: str = "UInt32") -> str:
     """The postings of rows with `version`, `number`, `words` and `stems`, the lengths, and the hashes `terms` of words
-    in their order, 0 for a gap, and `stem_terms` of stems, each once."""
+    in their order, 0 for a gap, and `stem_terms` of stems, each once. An event is a number of the type `number` with
+    its size: that of a batch has less than 16 million events."""
     return _grouped(
         "arrayConcat(terms, pairs, stem_terms)",
         "arrayConcat(arrayWithConstant(length(terms) + length(pairs), {}), arrayWithConstant(length(stem_terms), {}))",
         source,
+        number,
     )
 
 
 def pair_postings(source: str) -> str:
     """Those of pairs alone."""
-    return _grouped("pairs", "arrayWithConstant(length(pairs), {})", source)
+    return _grouped("pairs", "arrayWithConstant(length(pairs), {})", source, "UInt64")
 
 
-def _grouped(terms: str, events: str, source: str) -> str:
-    """An event with its length is one number, which comes as often as the event has the word. The last of the equal
-    ones tells how often."""
-    event = "bitOr(bitShiftLeft(toUInt64(number), 16), toUInt64(least({}, 65535)))"
-    of_words, of_stems = (event.format(_kept_length_of(count)) for count in ("words", "stems"))
+def _grouped(terms: str, events: str, source: str, number: str) -> str:
+    """An event with its size is one number, which comes as often as the event has the word. The last of the equal ones
+    tells how often."""
+    sizes = (size_of(length) for length in ("words", "stems"))
+    of_words, of_stems = (f"bitOr(bitShiftLeft(to{number}(number), 8), {size})" for size in sizes)
     return (
-        "SELECT term, version, arrayMap(each -> toUInt32(bitShiftRight(each, 16)), once) AS numbers, "
+        "SELECT term, version, arrayMap(each -> toUInt32(bitShiftRight(each, 8)), once) AS numbers, "
         "arrayMap((end, start) -> toUInt8(least(end - start, 255)), ends, arrayPushFront(arrayPopBack(ends), 0)) "
-        "AS frequencies, arrayMap(each -> toUInt16(each), once) AS lengths "
+        "AS frequencies, arrayMap(each -> toUInt8(each), once) AS sizes "
         "FROM (SELECT term, version, arraySort(groupArray(event)) AS every, "
         "arrayPushBack(arrayPopFront(every), 0) AS following, "
         "arrayFilter((each, next) -> each <> next, every, following) AS once, "
@@ -125,7 +135,7 @@ def scored_documents(
         "slope": array((_slope(each.average) for each in words.values()), "Float64"),
         "bit": array(bits.values(), "UInt64"),
     }
-    part = f"frequency / (frequency + {_K1 * (1 - _B)!r} + slope * length)"
+    part = f"frequency / (frequency + {_K1 * (1 - _B)!r} + slope * {_LENGTH_OF_SIZE})"
     needed, reach = 0, "score"
     for phrase, weight in required.items():
         of_phrase = reduce(or_, map(bits.__getitem__, phrase))
@@ -138,9 +148,9 @@ def scored_documents(
     having = f" HAVING bitAnd(having, {needed}) = {needed}" if needed else ""
     return (
         f"SELECT version, number, sum(weight * {part}) AS score, groupBitOr(bit) AS having, {reach} AS reach "
-        f"FROM (SELECT version, numbers, frequencies, lengths, indexOf({terms}, term) AS place, {of_words} "
+        f"FROM (SELECT version, numbers, frequencies, sizes, indexOf({terms}, term) AS place, {of_words} "
         f"FROM posting WHERE term IN {terms}{of_batches}) "
-        "ARRAY JOIN numbers AS number, frequencies AS frequency, lengths AS length"
+        "ARRAY JOIN numbers AS number, frequencies AS frequency, sizes AS size"
         f"{tests} GROUP BY version, number{having}"
     )
 
@@ -173,6 +183,9 @@ class Letters:
             total += weight * GAIN * frequency / (frequency + norm)
         return total
 
+    def has_any(self, text: str, phrases: Iterable[tuple[str, ...]]) -> bool:
+        return any(spelled in text for phrase in phrases if (spelled := self._spell(phrase)))
+
     def score_of_text(self, phrases: Mapping[tuple[str, ...], float], average: float) -> str:
         """The same as SQL."""
         norm = f"({_K1 * (1 - _B)!r} + {_slope(average)!r} * {_kept_length_of('words')})"
@@ -184,8 +197,13 @@ class Letters:
 
     def _spelled(self, phrases: Mapping[tuple[str, ...], float]) -> Iterator[tuple[str, float]]:
         for phrase, weight in phrases.items():
-            if all(word in self._letters for word in phrase):
-                yield "".join(self._letters[word] for word in phrase), weight
+            if spelled := self._spell(phrase):
+                yield spelled, weight
+
+    def _spell(self, phrase: Sequence[str]) -> str:
+        """Empty if a word of the phrase has no letter."""
+        letters = [self._letters.get(word, "") for word in phrase]
+        return "".join(letters) if all(letters) else ""
 
 
 def _slope(average: float) -> float:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from .. import ranking
 from ..base import Term
 from ..forms import other_forms
-from ..phrases import best_corrections, edits, is_corrected, matching_phrases, neighbours, title_phrases
-from ..query import Query, index_text, without_marks
+from ..phrases import (
+    best_corrections,
+    edits,
+    is_corrected,
+    matching_phrases,
+    neighbours,
+    title_phrases,
+    words_to_cover,
+)
+from ..query import STEMMERS, Query, index_text, without_marks
 from ..question import Hints
 from ..ranking import CANDIDATES, COMMON, COMMON_WORDS, NEIGHBOURS, STEM_LANGUAGES, TITLE_WORDS
+from ..stopwords import languages_of_words
 from .common import cover
 from .documents import STEM, splitter, title_terms, word_stems
 from .postings import GAIN, Weight
@@ -31,31 +40,65 @@ class Statistics(NamedTuple):
     stems: float = 0.0
 
 
+class Covered(NamedTuple):
+    """A word of a long question."""
+
+    tokens: frozenset[str]
+    """The words and stems, of those that choose events, any of which will do."""
+    phrases: list[Phrase]
+    """What else will do, to be looked for in texts."""
+    share: float
+    """In the rarity of all words."""
+
+
 class Words:
     """The words of a query, with their stems and the stems of their irregular forms, which events may have."""
 
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: Query, text: str) -> None:
+        """`text` is that of the query, which says what language it is in."""
         # Parts of paths and identifiers are looked for as they are.
         whole = {phrase[0] for clause in query.clauses for phrase in clause.alternatives if len(phrase) == 1}
         words = dict.fromkeys(token for clause in query.clauses for part in clause.alternatives for token in part)
-        self.stems = {word: [STEM + s for s in word_stems(word)] if word in whole else [] for word in words}
-        self.forms = {word: [STEM + s for s in other_forms(word)] if word in whole else [] for word in words}
+        self.asked = list(words)
+        # A stem does not tell its language: that of `counter` in German is that of `count` in English.
+        self._languages = dict.fromkeys(["en", *languages_of_words(text.lower().split())])
+        self.stems: dict[str, list[str]] = {}
+        self.forms: dict[str, list[str]] = {}
+        self._add(word for word in words if word in whole)
+        self.read_as: dict[str, tuple[str, ...]] = {}
+        """The corrections of words that no event has."""
         self._required = [token for clause in query.clauses if clause.quoted for token in cover(clause.alternatives[0])]
+
+    def _add(self, words: Iterable[str]) -> None:
+        for word in words:
+            languages = self._languages if word.isascii() else STEMMERS
+            self.stems[word] = [STEM + stem for stem in word_stems(word, languages)]
+            self.forms[word] = [STEM + form for form in other_forms(word)]
 
     @property
     def tokens(self) -> list[str]:
-        found = dict.fromkeys([*self.stems, *self._required])
-        for stems in (*self.stems.values(), *self.forms.values()):
-            found |= dict.fromkeys(stems)
-        return list(found)
+        return list(dict.fromkeys([*self.asked, *self._required, *self._stemmed(self.stems)]))
 
-    def corrected(self, known: Collection[str]) -> dict[str, list[str]]:
+    def _stemmed(self, words: Iterable[str]) -> list[str]:
+        return [stem for word in words for stem in (*self.stems[word], *self.forms[word])]
+
+    def near(self, known: Collection[str]) -> dict[str, list[str]]:
         """For each word that is not known, nor by its stems, the words that are one edit away."""
         return {
             word: sorted(edits(word))
-            for word, stems in self.stems.items()
-            if is_corrected(word) and not any(token in known for token in (word, *stems, *self.forms[word]))
+            for word in self.asked
+            if is_corrected(word)
+            and not any(token in known for token in (word, *self.stems.get(word, ()), *self.forms.get(word, ())))
         }
+
+    def correct(self, near: Mapping[str, Sequence[str]], counts: Mapping[str, int]) -> list[str]:
+        """Read words as others, given those that are one edit away and the numbers of events with them. Gives the stems
+        of the corrections, by which they match, too."""
+        for word, others in near.items():
+            self.read_as[word] = best_corrections({other: counts[other] for other in others if other in counts})
+        added = [other for others in self.read_as.values() for other in others]
+        self._add(added)
+        return self._stemmed(added)
 
 
 class Question:
@@ -67,22 +110,15 @@ class Question:
         hints: Hints,
         words: Words,
         counts: Mapping[str, int],
-        near: Mapping[str, Sequence[str]],
         statistics: Statistics,
     ) -> None:
-        """`near` has the corrections of words that no event has."""
         self._query = query
-        self._stems, self._forms = words.stems, words.forms
+        self._stems, self._forms, self._read_as = words.stems, words.forms, words.read_as
         self._counts = counts
         self._statistics = statistics
         self._weights = ranking.WEIGHTS
         self.terms = [
-            Term(
-                word=word,
-                documents=counts.get(word, 0),
-                read_as=best_corrections({other: counts[other] for other in near.get(word, ()) if other in counts}),
-            )
-            for word in words.stems
+            Term(word=word, documents=counts.get(word, 0), read_as=self._read_as.get(word, ())) for word in words.asked
         ]
         corrections = [other for term in self.terms for other in term.read_as]
         self._phrases = matching_phrases(query, hints, corrections, self._weights)
@@ -93,9 +129,10 @@ class Question:
 
     @property
     def bound(self) -> float:
-        """The highest BM25 score that an event can reach."""
+        """The highest score that an event can reach."""
         phrases = self._neighbours | self._phrases
-        return GAIN * sum(weight * self._rarity(phrase) for phrase, weight in phrases.items())
+        whole = GAIN * sum(weight * self._rarity(phrase) for phrase, weight in phrases.items())
+        return ranking.weigh_closely(whole, 0.0, 1.0 if self._to_cover else 0.0)
 
     @property
     def can_match(self) -> bool:
@@ -124,10 +161,10 @@ class Question:
 
     @property
     def choosing(self) -> dict[str, Weight]:
-        """The words and stems that choose events, with their weights in the scores."""
+        """The words and stems that choose events, with their weights in the scores, the rarest first."""
         words, stems = self._statistics.words, self._statistics.stems
         chosen = {token: Weight(0.0, words) for token in self.required}
-        for phrase, weight in self._leading.items():
+        for phrase, weight in sorted(self._leading.items(), key=lambda one: self._rarity(one[0]), reverse=True):
             if len(phrase) == 1 and self._is_known(phrase):
                 chosen[phrase[0]] = Weight(weight * self._idf(phrase[0]), words)
             for stem, share in self._stemmed(phrase):
@@ -145,6 +182,30 @@ class Question:
         common = {phrase: weight for phrase, weight in self._phrases.items() if phrase not in self._leading}
         pairs = {pair: weight for pair, weight in self._neighbours.items() if pair not in self._phrases}
         return self._scored(common, COMMON_WORDS) | self._scored(pairs, NEIGHBOURS)
+
+    def covered(self, told: Collection[str]) -> list[Covered]:
+        """The words of a long question, given the choosing ones that scores tell about. The stems of very common words
+        choose no events, and are not looked for."""
+        words = []
+        for forms, share in self._to_cover:
+            tokens = frozenset(form[0] for form in forms if len(form) == 1 and form[0] in told)
+            others = [form for form in forms if form[0] not in tokens and not form[0].startswith(STEM)]
+            words.append(Covered(tokens, others, share))
+        return words
+
+    @cached_property
+    def _to_cover(self) -> list[tuple[list[Phrase], float]]:
+        return words_to_cover(self._query, self._phrases, self._forms_of, self._documents_with, self._rarity_of)
+
+    def _forms_of(self, phrase: Phrase) -> Iterator[Phrase]:
+        """What events may have of a word or phrase."""
+        yield phrase
+        for word in (*phrase, *self._read_as.get(phrase[0], ())) if len(phrase) == 1 else ():
+            yield (word,)
+            yield from ((stem,) for stem, _ in self._stemmed((word,)))
+
+    def _documents_with(self, phrase: Phrase) -> int:
+        return min(self._counts.get(token, 0) for token in phrase)
 
     @property
     def title_words(self) -> list[str]:
@@ -211,8 +272,10 @@ class Question:
         return sum(map(self._idf, phrase)) + sum(share * self._idf(stem) for stem, share in self._stemmed(phrase))
 
     def _idf(self, token: str) -> float:
-        total, having = self._statistics.documents, self._counts.get(token, 0)
-        return math.log1p((max(total - having, 0) + 0.5) / (having + 0.5))
+        return self._rarity_of(self._counts.get(token, 0))
+
+    def _rarity_of(self, having: int) -> float:
+        return ranking.rarity(self._statistics.documents, having)
 
     def _stemmed(self, phrase: Phrase) -> list[tuple[str, float]]:
         """The stems of a single word and of its other forms that events have, and their share in its weight."""

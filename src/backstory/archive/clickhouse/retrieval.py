@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from heapq import nlargest
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ...model import EVENT_TYPES, EventType, event_id
 from ..base import SearchRequest, Totals
-from ..ranking import CANDIDATES, WEIGHED_CLOSELY
+from ..ranking import CANDIDATES, best_of, weigh_closely
 from .common import cover
 from .postings import HAVING_BITS, Letters, documents_with, phrase_test, scored_documents
 from .question import Phrase, Question, Statistics
@@ -76,9 +77,18 @@ def read_place(row: Mapping[str, Any], version: int, score: float = 0.0) -> Plac
     )
 
 
+class Match(NamedTuple):
+    """An event, and what counts if it is one of the best."""
+
+    place: Place
+    neighbours: float
+    """The scores of the neighbouring words and very common ones that it has."""
+    covered: float
+    """Its share of the words of a long question."""
+
+
 class Matches(NamedTuple):
-    places: list[Place]
-    """The best events in the order of the contract."""
+    found: list[Match]
     is_cut: bool
 
 
@@ -92,14 +102,6 @@ class _Scored(NamedTuple):
     """The choosing words that it has, as bits in their order."""
     reach: float
     """The highest score that it can have with the phrases that are quoted."""
-
-
-class _Found(NamedTuple):
-    """An event with the scores of phrases."""
-
-    place: Place
-    closely: float
-    """The scores that count for the best ones only."""
 
 
 class Retrieval:
@@ -128,7 +130,7 @@ class Retrieval:
         self._has_replaced = has_replaced
 
     def matches(self, types: Collection[EventType] = ()) -> Matches:
-        """More events than the request asks for, if there are so many; with `types`, of these alone."""
+        """The best events, more than the request asks for if there are so many; with `types`, of these alone."""
         enough = max(CANDIDATES, self._request.limit + 1)
         if not self._question.can_match:
             return Matches([], is_cut=False)
@@ -139,10 +141,10 @@ class Retrieval:
             found = find(enough, conditions)
         if found is None:
             found = self._read(self._best_within(enough + _SPARE, conditions))
-        places = _weighed(found)
-        return Matches(places[:enough], len(places) >= enough)
+        best = sorted(found, key=lambda match: match.place.order)[:enough]
+        return Matches(best, len(best) == enough)
 
-    def _unquoted(self, enough: int, conditions: Sequence[str]) -> list[_Found] | None:
+    def _unquoted(self, enough: int, conditions: Sequence[str]) -> list[Match] | None:
         """The best events by their postings alone; None if too many of them are gone or have the same score."""
         count = enough + _SPARE
         chosen = self._best(_MOST_TIES, conditions)
@@ -152,7 +154,7 @@ class Retrieval:
         is_enough = len(chosen) < count or (len(chosen) < _MOST_TIES and len(found) >= enough)
         return found if is_enough else None
 
-    def _quoted(self, enough: int, conditions: Sequence[str]) -> list[_Found] | None:
+    def _quoted(self, enough: int, conditions: Sequence[str]) -> list[Match] | None:
         """The events with what is quoted. Of those that have its words the best are looked at in portions, until no
         other one can be better than those that are found. None if all have to be looked at."""
         size = enough * _WITH_QUOTED
@@ -219,31 +221,43 @@ class Retrieval:
         )
         return [_Scored(*row) for row in rows]
 
-    def _read(self, chosen: Sequence[_Scored]) -> list[_Found]:
+    def _read(self, chosen: Sequence[_Scored]) -> list[Match]:
         """The events with the scores of phrases, those without what is quoted left out."""
         question = self._question
         if not chosen:
             return []
         longer, closely = question.longer, question.closely
-        letters = Letters([*longer, *closely], self._terms)
+        bits = self._bits()
+        covered = question.covered(bits)
+        in_texts = dict.fromkeys([*closely, *(phrase for word in covered for phrase in word.phrases)])
+        letters = Letters([*longer, *in_texts], self._terms)
         if question.quoted:
             texts = rows = self._documents(chosen, f"row, {letters.text}", self._quoted_tests())
         else:
-            looked_at = self._looked_at(chosen, longer, closely)
+            looked_at = self._looked_at(chosen, bits, longer, in_texts)
             spelled = self._server.beside(partial(self._documents, looked_at, letters.text))
             rows = self._documents(chosen, "row")
             texts = spelled()
         text_of = {(version, number): text for version, number, *_, text in texts}
-        by_name = {(each.version, each.number): each.score for each in chosen}
+        by_name = {(each.version, each.number): each for each in chosen}
+        words = [(sum(bits[token] for token in word.tokens), word.phrases, word.share) for word in covered]
         average = self._statistics.words
         found = []
         for version, number, stored, *_ in rows:
             row, text = decode_row(stored), text_of.get((version, number), "")
+            scored = by_name[version, number]
             scores = [
                 letters.score(text, row["words"], phrases, average) if text else 0.0 for phrases in (longer, closely)
             ]
-            found.append(_Found(read_place(row, version, by_name[version, number] + scores[0]), scores[1]))
+            share = sum(
+                share for any_of, phrases, share in words if scored.having & any_of or letters.has_any(text, phrases)
+            )
+            found.append(Match(read_place(row, version, scored.score + scores[0]), scores[1], share))
         return found
+
+    def _bits(self) -> dict[str, int]:
+        """The words and stems that scores tell about, as bits."""
+        return {token: 1 << place for place, token in enumerate([*self._question.choosing][:HAVING_BITS])}
 
     def _documents(self, chosen: Sequence[_Scored], columns: str, tests: Sequence[str] = ()) -> Sequence[Any]:
         """Columns of the documents of events, behind their names."""
@@ -259,19 +273,18 @@ class Retrieval:
         )
 
     def _looked_at(
-        self, chosen: Sequence[_Scored], longer: Collection[Phrase], closely: Collection[Phrase]
+        self,
+        chosen: Sequence[_Scored],
+        bits: Mapping[str, int],
+        longer: Collection[Phrase],
+        closely: Collection[Phrase],
     ) -> list[_Scored]:
         """The events that may have a phrase, by the words that they have, and those that are weighed closely: if a
         phrase brings others among them, these have it."""
-        bits = {word: 1 << place for place, word in enumerate([*self._question.choosing][:HAVING_BITS])}
         needed = {sum({bits.get(word, 0) for word in phrase}) for phrase in longer}
-        scores = sorted((each.score for each in chosen), reverse=True)
-        least = scores[min(len(scores), WEIGHED_CLOSELY) - 1]
-        return [
-            each
-            for each in chosen
-            if (closely and each.score >= least) or any(each.having & bits == bits for bits in needed)
-        ]
+        looked_at = dict.fromkeys(best_of(chosen, attrgetter("score")) if closely else ())
+        looked_at |= dict.fromkeys(each for each in chosen if any(each.having & all_of == all_of for all_of in needed))
+        return list(looked_at)
 
     def totals(self, keys: Collection[str]) -> Totals:
         """All matches, those of the types of the request by source, project and time, and in these sessions."""
@@ -376,11 +389,10 @@ def _of(types: Iterable[EventType]) -> str:
     return f"type IN ({', '.join(str(kind.code) for kind in types)})"
 
 
-def _weighed(found: Sequence[_Found]) -> list[Place]:
-    """Places in their order."""
-    scores = sorted((place.score for place, _ in found), reverse=True)
-    least = scores[min(len(scores), WEIGHED_CLOSELY) - 1] if scores else 0.0
-    places = [
-        place._replace(score=place.score + closely) if place.score >= least else place for place, closely in found
+def weigh(matches: Sequence[Match]) -> list[Place]:
+    """The events with their scores."""
+    best = {match.place.uid for match in best_of(matches, lambda match: match.place.score)}
+    return [
+        place._replace(score=weigh_closely(place.score, neighbours, covered)) if place.uid in best else place
+        for place, neighbours, covered in matches
     ]
-    return sorted(places, key=lambda place: place.order)

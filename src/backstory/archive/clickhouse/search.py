@@ -16,11 +16,11 @@ from ..query import parse_query
 from ..question import read_hints
 from ..ranking import COMMON_TITLES, RETURNED, Candidate, Context, Ranked, rank, score_titles
 from ..ranking import bound as bound_of
-from .beginning import Beginning, begin, known_tokens
+from .beginning import Beginning, Known, begin, known_tokens
 from .documents import splitter
 from .question import Question, Statistics, Words
 from .reading import CURRENT_EXCHANGE, EXCHANGES_AT_ONCE, SESSION, Reading, row_limit
-from .retrieval import Matches, Place, Retrieval, read_place
+from .retrieval import Match, Matches, Place, Retrieval, read_place, weigh
 from .rows import EXCHANGE_COLUMNS, columns, decode_row
 from .server import Server, array
 from .together import read_together
@@ -59,7 +59,7 @@ class Searching(Reading):
 
     def search(self, request: SearchRequest) -> Found:
         query = parse_query(request.query, splitter().analyze)
-        words = Words(query)
+        words = Words(query, request.query)
         state = begin(self._server, request, words.tokens)
         projects, statistics = self._read_projects(state, request), self._read_statistics(state, request)
         conditions, parameters = _filters(request, projects)
@@ -67,16 +67,15 @@ class Searching(Reading):
             return Found(query=query, hits=[], more=False, documents=state.documents, known=state.known)
         now = datetime.now().astimezone()
         hints = read_hints(request.query, now)
-        near = words.corrected(state.tokens)
-        tokens = state.tokens | known_tokens(self._server, list({*chain(*near.values())}), request.deadline)
+        tokens = state.tokens | self._corrections(words, state, request)
         counts = {token: known.documents for token, known in tokens.items()}
         terms = {token: known.term for token, known in tokens.items()}
-        question = Question(query, hints, words, counts, near, statistics)
+        question = Question(query, hints, words, counts, statistics)
         retrieval = Retrieval(
             self._server, question, statistics, request, conditions, parameters, terms, has_replaced=state.has_replaced
         )
         titled = self._server.beside(partial(self._title_scores, question.title_words, state, request))
-        matches = _find(retrieval, question, request)
+        places, is_cut = _find(retrieval, question, request)
         titles = titled()
         numbers = _Numbers()
         context = Context(
@@ -87,10 +86,10 @@ class Searching(Reading):
             here={numbers[projects[at].path] for at in project_around(projects, request.here)},
         )
         ranking = _Ranking(request, context, numbers, titles)
-        ranked = ranking.rank(matches.places)
+        ranked = ranking.rank(places)
         if missing := ranking.missing(ranked):
             prompts = self._first_prompts(missing, request)
-            ranked = ranking.rank([*matches.places, *(each for each in prompts if _passes(each, request, parameters))])
+            ranked = ranking.rank([*places, *(each for each in prompts if _passes(each, request, parameters))])
         bound = bound_of(question.bound, max(titles.values(), default=0.0), context)
         load = partial(self._hits, places=ranking.places, bound=bound)
         hits, more = fill_page(ranked, request.limit, _cut, load, fold=request.session is None)
@@ -101,11 +100,18 @@ class Searching(Reading):
         return Found(
             query=query,
             hits=hits,
-            more=more or matches.is_cut,
+            more=more or is_cut,
             documents=state.documents,
             terms=question.terms,
             totals=totals,
         )
+
+    def _corrections(self, words: Words, state: Beginning, request: SearchRequest) -> dict[str, Known]:
+        """What events have that is near the words which none has, and the stems of what these are read as."""
+        near = words.near(state.tokens)
+        tokens = known_tokens(self._server, list({*chain(*near.values())}), request.deadline)
+        stems = words.correct(near, {token: known.documents for token, known in tokens.items()})
+        return tokens | known_tokens(self._server, stems, request.deadline)
 
     def _read_statistics(self, state: Beginning, request: SearchRequest) -> Statistics:
         """The averages are kept while the number of events is about the same."""
@@ -231,25 +237,26 @@ class Searching(Reading):
                 yield exchange
 
 
-def _find(retrieval: Retrieval, question: Question, request: SearchRequest) -> Matches:
-    """Events of all types, which are evidence, and enough of the types that are returned."""
+def _find(retrieval: Retrieval, question: Question, request: SearchRequest) -> tuple[list[Place], bool]:
+    """Events of all types, which are evidence, and enough of the types that are returned, in no order."""
     enough = max(request.limit, RETURNED)
-    matches = _find_typed(retrieval, request, enough)
-    if _count(matches.places, request.types) <= enough and question.widen():
-        matches = _find_typed(retrieval, request, enough)
-    return matches._replace(is_cut=matches.is_cut and _count(matches.places, request.types) > request.limit)
+    matches, is_cut = _find_typed(retrieval, request, enough)
+    if _count(matches, request.types) <= enough and question.widen():
+        matches, is_cut = _find_typed(retrieval, request, enough)
+    return weigh(matches), is_cut and _count(matches, request.types) > request.limit
 
 
 def _find_typed(retrieval: Retrieval, request: SearchRequest, enough: int) -> Matches:
-    places, is_cut = retrieval.matches()
-    if is_cut and len(request.types) < len(EVENT_TYPES) and _count(places, request.types) <= enough:
+    matches, is_cut = retrieval.matches()
+    if is_cut and len(request.types) < len(EVENT_TYPES) and _count(matches, request.types) <= enough:
         typed, is_cut = retrieval.matches(request.types)
-        places = [*{(place.uid, place.version): place for place in (*places, *typed)}.values()]
+        matches = [*matches, *typed]
     # An event that two machines have written has postings of both.
-    newest: dict[bytes, Place] = {}
-    for place in places:
-        if place.uid not in newest or newest[place.uid].version < place.version:
-            newest[place.uid] = place
+    newest: dict[bytes, Match] = {}
+    for match in matches:
+        known = newest.get(match.place.uid)
+        if known is None or known.place.version < match.place.version:
+            newest[match.place.uid] = match
     return Matches(list(newest.values()), is_cut)
 
 
@@ -346,5 +353,5 @@ def _cut(ranked: list[Ranked], count: int) -> tuple[list[Ranked], list[Ranked]]:
     return ranked[:count], ranked[count:]
 
 
-def _count(places: Iterable[Place], types: Collection[EventType]) -> int:
-    return sum(EVENT_TYPES[place.type] in types for place in places)
+def _count(matches: Iterable[Match], types: Collection[EventType]) -> int:
+    return sum(EVENT_TYPES[match.place.type] in types for match in matches)

@@ -53,7 +53,7 @@ _NUMBERS_AT_ONCE = 5_000
 _KEPT = "arrayFilter((each, number) -> (version, number) NOT IN %(gone)s, {0}, numbers)"
 _TAKE_OUT = (
     "UPDATE "
-    + ", ".join(f"{name} = {_KEPT.format(name)}" for name in ("numbers", "frequencies", "lengths"))
+    + ", ".join(f"{name} = {_KEPT.format(name)}" for name in ("numbers", "frequencies", "sizes"))
     + " WHERE version IN %(versions)s, DELETE WHERE version IN %(versions)s AND empty(numbers)"
 )
 
@@ -105,6 +105,8 @@ class ClickHouseWriter(Reading):
         before = self._known_projects([row.uid for row in batch.replaced if not row.cwd])
         gone = self._names([row.uid for row in batch.replaced])
         # Events that are sent together have one version.
+        if self._server.first is None:
+            self._numbers = count(1)
         together = self._server.first or version
         events = [(row, together, row.cwd or "") for row in batch.events]
         events += [(row, version + 1, row.cwd or before.get(row.uid, "")) for row in batch.replaced]
@@ -224,7 +226,7 @@ class ClickHouseWriter(Reading):
         """Write all events and exchanges again, with the tokens that this version finds them by."""
         first = self._next_version()
         for (key,) in self._server.rows("SELECT DISTINCT session FROM event"):
-            version = self._next_version()
+            version, self._numbers = self._next_version(), count(1)
             for turn in self.turns(key):
                 events = self.events(key, turn.ordinal)
                 projects = self._known_projects([row.uid for row in events])

@@ -4,7 +4,6 @@ matches of a question, by everything that can be filtered: columns of the index,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import accumulate
@@ -16,7 +15,7 @@ from ..base import Totals
 from ..forms import other_forms
 from ..phrases import best_corrections, edits, is_corrected
 from ..query import STEMMERS, analyzer
-from ..ranking import STEM_LANGUAGES
+from ..ranking import STEM_LANGUAGES, rarity
 from .documents import turn_number
 from .index import stem_field
 
@@ -56,8 +55,7 @@ class Vocabulary:
 
     def rarity_of(self, having: int) -> float:
         """The rarity of a word that so many documents have."""
-        total = self.snapshot.num_docs
-        return math.log1p((max(total - having, 0) + 0.5) / (having + 0.5))
+        return rarity(self.snapshot.num_docs, having)
 
     def stems(self, token: str) -> list[tuple[str, str]]:
         """(field, stem) of a word in the languages that have the stem, and of its other forms."""

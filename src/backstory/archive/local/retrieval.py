@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
-from operator import itemgetter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec.structs import replace
@@ -14,20 +14,10 @@ from ...interpreter import waiting
 from ...model import EVENT_TYPES
 from .. import ranking
 from ..base import DeadlineExceeded, Term
-from ..phrases import matching_phrases, neighbours, title_phrases
+from ..phrases import matching_phrases, neighbours, title_phrases, words_to_cover
 from ..query import Clause, Query, analyzer, index_text, without_marks
 from ..question import Hints
-from ..ranking import (
-    CANDIDATES,
-    COMMON,
-    COMMON_WORDS,
-    COVERED_FROM,
-    COVERED_WORDS,
-    NEIGHBOURS,
-    TITLE_WORDS,
-    WEIGHED_CLOSELY,
-    Candidate,
-)
+from ..ranking import CANDIDATES, COMMON, COMMON_WORDS, NEIGHBOURS, TITLE_WORDS, Candidate
 from .counting import Vocabulary, stemmers
 from .documents import COUNTED_SINCE, FORMER_FIELDS, ONE_FIELD_SINCE, Filters
 
@@ -42,7 +32,6 @@ _TIED = 8
 _MAX_TIED = 1_000_000
 # Neighbouring words are looked for in the best candidates only: a phrase among common words costs as much as all the
 # rest of a question, and keeps tantivy from skipping documents.
-_MOST_WEIGHED_CLOSELY = 200  # where many have the same score
 _MOST_NEIGHBOURED = 2_000
 # A phrase that no more documents can have is found sooner than the turns of the candidates.
 _FEW = 500
@@ -173,7 +162,7 @@ class Question:
         import tantivy
 
         closely, words = self._closely(), self._words_to_cover
-        best = _best(candidates)
+        best = ranking.best_of(candidates, attrgetter("score"))
         if not self.has_places or not (closely or words) or not best:
             return list(candidates)
         turns = {candidate.turn for candidate in best}
@@ -190,8 +179,7 @@ class Question:
             [tantivy.Query.const_score_query(_all(within, _any(forms)), share) for forms, share in words]
         )
         scores = {
-            one.id: (one.score + scores.get(one.id, 0.0)) * (1 + self._weights.covered * shares.get(one.id, 0.0))
-            for one in best
+            one.id: ranking.weigh_closely(one.score, scores.get(one.id, 0.0), shares.get(one.id, 0.0)) for one in best
         }
         return [replace(one, score=scores[one.id]) if one.id in scores else one for one in candidates]
 
@@ -203,27 +191,25 @@ class Question:
 
     @cached_property
     def _words_to_cover(self) -> list[tuple[list[tantivy.Query], float]]:
-        """The forms of the rarest words of a long question, with the shares of the words in their rarity."""
-        clauses = [clause for clause in self._query.clauses if not clause.quoted]
-        if len(clauses) < COVERED_FROM or not self.has_places:
+        """The words of a long question as queries for their forms, with their shares."""
+        if not self.has_places:
             return []
-        words = sorted(map(self._forms, clauses), key=itemgetter(0), reverse=True)[:COVERED_WORDS]
-        whole = sum(rarity for rarity, _ in words) or 1.0
-        return [(forms, rarity / whole) for rarity, forms in words if forms]
+        words = words_to_cover(
+            self._query, self._phrases, self._forms, self._documents_with, self._vocabulary.rarity_of
+        )
+        return [([self._phrase(*form) for form in forms], share) for forms, share in words]
 
-    def _forms(self, clause: Clause) -> tuple[float, list[tantivy.Query]]:
-        """The forms of a word that events have, and its rarity: that of the commonest, since any of them will do."""
-        forms = [("text", phrase) for phrase in clause.alternatives if len(phrase) > 1]
-        typed = [phrase[0] for phrase in clause.alternatives if len(phrase) == 1]
-        for word in [*typed, *(near for mistyped in typed for near in self._read_as[mistyped])]:
-            forms += [("text", (word,)), *((field, (stem,)) for field, stem in self._vocabulary.stems(word))]
-        known = {
-            form: count
-            for form in forms
-            if (count := min(self._vocabulary.documents(form[0], token) for token in form[1]))
-        }
-        rarity = self._vocabulary.rarity_of(max(known.values(), default=0)) if known else 0.0
-        return rarity * self._phrases[clause.alternatives[0]], [self._phrase(*form) for form in known]
+    def _forms(self, phrase: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """What events may have of a word or phrase, by field."""
+        yield "text", phrase
+        if len(phrase) == 1:
+            for word in (*phrase, *self._read_as[phrase[0]]):
+                yield "text", (word,)
+                yield from ((field, (stem,)) for field, stem in self._vocabulary.stems(word))
+
+    def _documents_with(self, form: tuple[str, tuple[str, ...]]) -> int:
+        field, phrase = form
+        return min(self._vocabulary.documents(field, token) for token in phrase)
 
     def _closely(self) -> dict[tuple[str, ...], float]:
         """The rarest of the common words, and of the pairs of neighbours."""
@@ -367,12 +353,3 @@ def _all(*queries: tantivy.Query) -> tantivy.Query:
     import tantivy
 
     return tantivy.Query.boolean_query([(tantivy.Occur.Must, query) for query in queries])
-
-
-def _best(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """About `WEIGHED_CLOSELY` of the best candidates. Equals are all among them, or none."""
-    if len(candidates) <= WEIGHED_CLOSELY:
-        return list(candidates)
-    least = sorted([candidate.score for candidate in candidates], reverse=True)[WEIGHED_CLOSELY - 1]
-    best = [candidate for candidate in candidates if candidate.score >= least]
-    return best if len(best) <= _MOST_WEIGHED_CLOSELY else [one for one in best if one.score > least]
