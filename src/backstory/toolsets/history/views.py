@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from ...archive.base import EventRow, Found, Hit, SessionRow, TurnRow
 from ...archive.query import Query
+from ...archive.rows import has_failed
 from ...egress import Mode, egress
 from ...model import EventType, event_id, rfc3339, session_id, turn_id
 from ...toolcalls import render_call, without_preamble
@@ -233,7 +234,9 @@ class Views:
             return CallContent(tool, arguments if _is_shallow(arguments) else text, text)
         text = self._egress(row.text)
         if row.type is EventType.TOOL_RESPONSE:
-            return ResponseContent(tool, row.exit_code, text, failed=UNSET if row.failed is None else row.failed)
+            failed = has_failed(row)
+            is_known = failed or row.failed is not None
+            return ResponseContent(tool, row.exit_code, text, failed=failed if is_known else UNSET)
         return TextContent(text)
 
     def read_event(self, row: EventRow, turn: TurnRow) -> ReadEvent:
