@@ -105,3 +105,31 @@ class TestCompressed:
         execute(path, f"UPDATE threads SET data = {DAMAGED} WHERE data_type = 'zstd'")
         assert home.library.sync().errors == 1
         assert home.library.archive.counts().sessions == 1
+
+
+@pytest.mark.parametrize("agent", ["openhands"])
+class TestFolders:
+    """Sessions of many files."""
+
+    def test_one_that_is_damaged(self, home: Home) -> None:
+        """It is counted, and those after it are read."""
+        event(home, "event-00003").write_bytes(b'{"id": "e3", "timest')
+        assert home.library.sync().errors == 1
+        read = set(home.show().splitlines())
+        (lost,) = (line for line in golden("openhands").splitlines() if line not in read and "cwd" not in line)
+        assert "mkdir: box exists" in lost
+
+    def test_one_that_is_still_written(self, home: Home) -> None:
+        """It is read when it is whole."""
+        last = event(home, "event-00005")
+        whole = last.read_bytes()
+        last.write_bytes(whole[:50])
+        assert home.library.sync().errors == 1
+        last.write_bytes(whole)
+        assert home.library.sync().errors == 0
+        assert home.show() == golden("openhands")
+
+
+def event(home: Home, name: str) -> Path:
+    (path,) = (path for path in home.paths() if path.name.startswith(name))
+    return home.folder / path
