@@ -234,9 +234,7 @@ class Views:
             return CallContent(tool, arguments if _is_shallow(arguments) else text, text)
         text = self._egress(row.text)
         if row.type is EventType.TOOL_RESPONSE:
-            failed = has_failed(row)
-            is_known = failed or row.failed is not None
-            return ResponseContent(tool, row.exit_code, text, failed=failed if is_known else UNSET)
+            return ResponseContent(tool, row.exit_code, text, failed=UNSET if row.failed is None else has_failed(row))
         return TextContent(text)
 
     def read_event(self, row: EventRow, turn: TurnRow) -> ReadEvent:
