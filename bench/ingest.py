@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from backstory.library import Library
 from bench.report import Report, percentile
 from bench.transcripts import write_claude_home
+from tests.ingest.opencode_writer import OpenCode
 
 _SYNC = """
 import json, os, sys
@@ -66,10 +68,23 @@ def _write_small_files(home: Path, files: int) -> None:
 
 
 def measure_freshness(report: Report, folder: Path) -> None:
-    """A line is appended; how long until another process finds it, while `backstory watch` runs."""
+    """A line is appended to a transcript, or a message added to an open database; how long until another process finds
+    it, while `backstory watch` runs."""
     write_claude_home(folder / "home", sessions=3)
     path = next((folder / "home").rglob("*.jsonl"))
     template = next(json.loads(line) for line in path.open() if '"type":"user"' in line.replace(" ", ""))
+    agent = OpenCode(folder / "home/.local/share/opencode/opencode.db")
+    agent.session("ses_1")
+
+    def append(number: int, text: str) -> None:
+        message = {"role": "user", "content": text}
+        record = {**template, "uuid": f"fresh-{number}", "message": message, "isMeta": False}
+        with path.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def insert(number: int, text: str) -> None:
+        agent.prompt("ses_1", number, text)
+
     environ = {**os.environ, "HOME": str(folder / "home"), "BACKSTORY_HOME": str(folder / "backstory")}
     watcher = subprocess.Popen(
         [sys.executable, "-m", "backstory", "watch"], env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -79,19 +94,19 @@ def measure_freshness(report: Report, folder: Path) -> None:
             while library.archive.sync_state().first_finished_at is None:
                 time.sleep(0.1)
             time.sleep(1)
-            latencies = [_append_and_find(library, path, template, number) for number in range(_APPENDS)]
+            lines = [_write_and_find(library, append, number, "line") for number in range(_APPENDS)]
+            rows = [_write_and_find(library, insert, number, "row") for number in range(_APPENDS)]
     finally:
         watcher.terminate()
         watcher.wait()
-    report.at_most("appended line found by another process, P95", percentile(latencies, 0.95), 1000)
+        agent.close()
+    report.at_most("appended line found by another process, P95", percentile(lines, 0.95), 1000)
+    report.at_most("message in a database found by another process, P95", percentile(rows, 0.95), 2000)
 
 
-def _append_and_find(library: Library, path: Path, template: dict[str, object], number: int) -> float:
-    word = f"freshword{number}"
-    message = {"role": "user", "content": f"please remember {word}"}
-    record = {**template, "uuid": f"fresh-{number}", "message": message, "isMeta": False}
-    with path.open("a") as file:
-        file.write(json.dumps(record) + "\n")
+def _write_and_find(library: Library, write: Callable[[int, str], None], number: int, kind: str) -> float:
+    word = f"fresh{kind}{number}"
+    write(number, f"please remember {word}")
     started = time.perf_counter()
     while not library.search(word)["data"]["results"]:
         if time.perf_counter() - started > 10:

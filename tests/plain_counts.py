@@ -92,6 +92,9 @@ def count_kimi(records: list[Record], path: Path) -> Count:
     turns = [r for r in records if r.get("type") in ("turn.prompt", "turn.steer") and text(r.get("input"))]
     kinds = ("user", "system_trigger") if path.parent.name.startswith("agent-") else ("user",)
     prompts = sum(turn.get("origin", {}).get("kind", "user") in kinds for turn in turns)
+    if not turns:
+        context = [r["message"] for r in records if r.get("type") == "context.append_message"]
+        prompts = sum(message["role"] == "user" and "origin" not in message for message in context)
     prompts += sum(message["type"] == "TurnBegin" for message in wire)
     loop = [record["event"] for record in records if record.get("type") == "context.append_loop_event"]
     calls = sum(event["type"] == "tool.call" for event in loop) + sum(m["type"] == "ToolCall" for m in wire)

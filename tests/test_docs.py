@@ -6,6 +6,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -16,6 +17,8 @@ from msgspec import Struct
 from backstory.config import Settings
 from backstory.faces.cli.app import COMMANDS, program
 from backstory.library import TOOLSETS, Library
+from backstory.sources import OWN_SOURCES
+from backstory.sources.agents import AGENTS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -94,6 +97,36 @@ class TestSettings:
         for name in settings():
             variable = f"BACKSTORY_{name.replace('.', '_').upper()}"
             assert f"| `{name}` | `{variable}` |" in page
+
+
+class TestSources:
+    def test_are_documented(self) -> None:
+        """Each in a row of the page about them, with its title, every variable that moves its folders, what it was
+        checked against, and the command that continues a session."""
+        page = (DOCS / "sources.md").read_text("utf-8").partition("## Tested versions")[0]
+        for source in AGENTS:
+            if source.name in OWN_SOURCES:
+                continue
+            (row,) = re.findall(rf"^\| .+ \| `{source.name}` \| .+ \|$", page, re.MULTILINE)
+            title, _, places, checked, resumed = (cell.strip() for cell in row.strip("|").split("|"))
+            assert title == source.title
+            assert checked
+            environ = Mentioned()
+            source.roots(Path("/home/dev"), environ)
+            for variable in environ.names - {"BACKSTORY_HOME"}:
+                assert f"`{variable}`" in places, f"{source.name} {variable}"
+            assert resumed.strip("`") == " ".join(source.resume("ID") or ()), source.name
+
+
+class Mentioned(dict[str, str]):
+    """An empty environment that notes what is looked for in it."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.names.add(name)
+        return default
 
 
 class TestLinks:

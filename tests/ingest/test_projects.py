@@ -181,6 +181,7 @@ class TestRemotes:
             *("", None, 7, "/srv/git/demo.git", "../demo", "C:\\code\\demo", "file:///srv/demo", "https://"),
             *("https://host", "https://[::1/acme/demo", "https://example.com/a b", "https://example.com/\x1b[31m/x"),
             "https://example.com/" + "x" * 400,
+            *("https://example.com/..git", "https://example.com/.", "git@example.com:acme/../demo"),
         ],
     )
     def test_folders_and_garbage_are_none(self, url: object) -> None:

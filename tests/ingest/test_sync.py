@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from zstandard import compress
 
 from backstory.archive.base import SessionsRequest
 from backstory.ingest import pipeline, reading
@@ -172,6 +173,21 @@ class TestDamage:
         gone.symlink_to(path.with_name("nowhere"))
         machine.library.sync()
         assert len(machine.texts(good)) == 2
+
+    def test_compressed_files_that_are_damaged(self, machine: Machine) -> None:
+        """One that is not compressed at all, and one with garbage at its end, are errors of theirs alone."""
+        good = talk("good")
+        good.write(machine.home)
+        rollout = Path(__file__).parents[1] / "sources/codex/bare_lines_2025"
+        content = next(rollout.glob("*.jsonl")).read_bytes()
+        folder = machine.home / ".codex/sessions/2026/01/01"
+        folder.mkdir(parents=True)
+        for number, data in enumerate((content, compress(content) + b"garbage", compress(content))):
+            name = f"rollout-2026-01-01T00-00-00-00000000-0000-4000-8000-{number:012}.jsonl.zst"
+            (folder / name).write_bytes(data)
+        assert machine.library.sync().errors == 2
+        assert len(machine.texts(good)) == 2
+        assert len(machine.library.archive.sessions(SessionsRequest(source="codex"))) == 1
 
     def test_names_that_are_not_utf8(self, machine: Machine) -> None:
         good, odd = talk("good"), talk("odd")

@@ -126,6 +126,19 @@ class TestRewritten:
         library.sync()
         assert event_count(library) == before + 1
 
+    def test_a_damaged_chunk_of_mistral_vibe(self, tmp_path: Path) -> None:
+        """It is counted, and what the journal has is read. Without a manifest nothing is known of a session."""
+        home = home_of("mistral-vibe", tmp_path)
+        (store,) = home.glob("**/cdef*")
+        (store / "chunks" / "aa11.json").write_bytes(b'[{"id": "entry-1", "ty')
+        (place,) = home.glob("**/963cbe0b*/generations/*")
+        (place / "manifest.json").write_bytes(b'{"projection_sta')
+        library = Library(tmp_path / "backstory", agents_home=home, environ={})
+        assert library.sync().errors == 2
+        found = sessions(library)
+        assert found["mistral-vibe/cdef0000-0000-4000-8000-000000000003"].event_count > 0
+        library.close()
+
     def test_a_generation_of_mistral_vibe(self, tmp_path: Path) -> None:
         """At the end of a turn its entries move from the journal into a chunk of a new generation, unchanged."""
         home = home_of("mistral-vibe", tmp_path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -137,6 +137,18 @@ class EventRow(Struct, kw_only=True):
     cwd: str | None = None
     usage_key: bytes | None = None
     extra: dict[str, Any] | None = None
+
+
+class Outcome(Protocol):
+    """What the response to a tool call says of its success."""
+
+    exit_code: int | None
+    failed: bool | None
+
+
+def has_failed(response: Outcome) -> bool:
+    """To some agents, a tool has succeeded that ran a command which ended with another code than zero."""
+    return bool(response.failed or response.exit_code)
 
 
 class ExchangeRow(Struct, kw_only=True):

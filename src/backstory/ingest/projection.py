@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..archive.changes import EventOutline, Progress, Record, TurnSpans, TurnWriter
-from ..archive.rows import SessionRow
+from ..archive.rows import SessionRow, has_failed
 from ..archive.spans import Origin, SpanRow, Status
 from ..model import EventType, TurnRef, digest, session_id, turn_id
 from ..prices import price_list
-from .turn_spans import Turn, has_failed, read_turn
+from .turn_spans import Turn, read_turn
 
 _VERSION = 3
 _TURNS_PER_STEP = 200

@@ -170,6 +170,9 @@ class Reading:
         known, marks = self._known_marks(), list[str]()
         step: list[Item] = []
         for number, record in enumerate(records):
+            if record is None:
+                self._problem("a record is damaged")
+                continue
             items = self._parse(parser, record)
             if self.change.store is None:
                 marks.append(digest(str(number), msgspec.json.encode(record).decode()).hex()[:_MARK_CHARS])

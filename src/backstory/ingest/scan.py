@@ -7,6 +7,7 @@ all of its sessions are read.
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -229,11 +230,31 @@ def _order(change: Changed) -> tuple[tuple[int, str], str]:
 
 def open_transcript(path: Path) -> BinaryIO:
     """The file's content; `.zst` is decompressed on the way."""
-    if path.suffix != ".zst":
-        return path.open("rb")
-    import zstandard
+    return io.BufferedReader(_Decompressed(path)) if path.suffix == ".zst" else path.open("rb")
 
-    return zstandard.ZstdDecompressor(max_window_size=1 << 28).stream_reader(path.open("rb"), closefd=True)
+
+class _Decompressed(io.RawIOBase):
+    """The content of a zstd file. Raises ValueError where that is damaged."""
+
+    def __init__(self, path: Path) -> None:
+        import zstandard
+
+        self._damaged = zstandard.ZstdError
+        self._file = path.open("rb")
+        self._stream = zstandard.ZstdDecompressor(max_window_size=1 << 28).stream_reader(self._file)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            return self._stream.readinto(buffer)
+        except self._damaged as error:
+            raise ValueError(str(error)) from None
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 # What was read

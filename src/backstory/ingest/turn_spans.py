@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from ..archive.changes import EventOutline, Record
-from ..archive.rows import UsageRow
+from ..archive.rows import UsageRow, has_failed
 from ..archive.spans import EventRange, SpanRow, SpanType, Status
 from ..model import EventType, TurnRef, call_by_tokens
 from ..prices import Tokens, price
@@ -267,10 +267,6 @@ def _complete(span: SpanRow, response: EventOutline) -> None:
         took: Any = response.extra.get("duration_ms", 0)
         took = round(took) if isinstance(took, int | float) else 0
         span.waiting = max(0, span.end - span.start - took) or None
-
-
-def has_failed(response: EventOutline) -> bool:
-    return response.failed if response.failed is not None else bool(response.exit_code)
 
 
 def _chat(model: str | None) -> str:

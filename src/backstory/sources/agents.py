@@ -189,7 +189,7 @@ AGENTS: tuple[Agent, ...] = (
     Agent(
         "qwen-code",
         "Qwen Code",
-        "gemini:QwenCode",
+        "qwen_code:QwenCode",
         "${QWEN_RUNTIME_DIR}/projects",
         "${QWEN_HOME:-~/.qwen}/projects",
         resume="qwen --resume {}",

@@ -233,7 +233,8 @@ class Source(Protocol):
 
     def records(self, path: Path) -> Iterator[Any] | None:
         """All records of a transcript that the agent rewrites (`.json`, a folder), or None for JSONL: ingest then reads
-        it incrementally, line by line, and decompresses `.zst`. Events of rewritten records have `replaces`."""
+        it incrementally, line by line, and decompresses `.zst`. Events of rewritten records have `replaces`. None among
+        the records is one that is damaged: it is counted as an error."""
         return None
 
     def sessions(self, path: Path) -> Iterable[Stored] | None:

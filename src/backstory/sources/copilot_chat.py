@@ -38,27 +38,34 @@ class CopilotChat(Source):
         return _Session(transcript)
 
     def records(self, path: Path) -> Iterator[Any]:
-        document = mapping_of(_replayed(path) if path.suffix == ".jsonl" else read_document(path))
+        found, broken = _replayed(path) if path.suffix == ".jsonl" else (read_document(path), 0)
+        yield from [None] * broken
+        document = mapping_of(found)
         workspace = read_or_none(path.parent.parent / "workspace.json")
         yield {"session": document, "folder": text_of(workspace, "folder")}
         for index, request in enumerate(list_of(document.get("requests"))):
             yield {"request": mapping_of(request), "index": index}
 
 
-def _replayed(path: Path) -> Any:
-    """The document that a log of changes leads to. A torn last line waits for its end."""
+def _replayed(path: Path) -> tuple[Any, int]:
+    """The document that a log of changes leads to, and the number of lines that are none. A torn last line waits for
+    its end."""
     document: Any = {}
-    lines = path.read_bytes().split(b"\n")
-    for number, line in enumerate(lines):
-        change = mapping_of(
-            decode_or_none(line) if number == len(lines) - 1 else decode(line) if line.strip() else None
-        )
-        keys = change.get("k")
-        if change.get("kind") == _INITIAL:
-            document = change.get("v")
-        elif isinstance(keys, list) and keys:
-            _apply(document, keys, change)
-    return document
+    broken = 0
+    *lines, torn = path.read_bytes().split(b"\n")
+    for line in (*lines, torn if decode_or_none(torn) else b""):
+        if not line.strip():
+            continue
+        try:
+            change = mapping_of(decode(line))
+            keys = change.get("k")
+            if change.get("kind") == _INITIAL:
+                document = change.get("v")
+            elif isinstance(keys, list) and keys:
+                _apply(document, keys, change)
+        except (AttributeError, LookupError, TypeError, ValueError):
+            broken += 1
+    return document, broken
 
 
 def _apply(document: Any, keys: list[Any], change: Payload) -> None:

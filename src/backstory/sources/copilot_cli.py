@@ -157,7 +157,9 @@ class CopilotParser(RecordParser[CopilotMemory]):
     def _read_child(self, data: Payload, identity: str) -> None:
         title = text_of(data, "agentDescription", "agentDisplayName", "agentName")
         call = text_of(data, "toolCallId")
-        self.note(parent=self.transcript.session, parent_call=call, title=title, title_rank=2)
+        above = self.memory.facts.get("", {})
+        shared = {name: above.get(name) for name in ("cwd", "branch", "remote", "version")}
+        self.note(parent=self.transcript.session, parent_call=call, title=title, title_rank=2, **shared)
 
     def _read_notice(self, data: Payload, identity: str) -> None:
         if text := text_of(data, "message"):

@@ -29,7 +29,8 @@ def open_database(path: Path, *, busy_seconds: float = _BUSY_SECONDS) -> Iterato
 
     A database in WAL mode whose `-wal` file is empty or not there has everything in its own file. Even a read-only
     connection would write `-shm` beside it, so it is read as a file that does not change. It is an OSError if it does.
-    So is the beginning of a file, as while one is copied: SQLite would delete the `-wal` file of an empty database.
+    So is the beginning of a file, as while one is copied. SQLite would delete the `-wal` file of an empty database, and
+    read zeros where a page is cut: fewer rows than there are.
     """
     try:
         before = _state(path)
@@ -37,6 +38,8 @@ def open_database(path: Path, *, busy_seconds: float = _BUSY_SECONDS) -> Iterato
         with closing(sqlite3.connect(uri, uri=True, timeout=busy_seconds, isolation_level=None)) as connection:
             connection.row_factory = sqlite3.Row
             connection.text_factory = _text
+            if _is_cut(connection, path):
+                raise OSError(f"{path.name} is not whole")
             yield connection
         if before and _state(path) != before:
             raise OSError(f"{path.name} changed while it was read")
@@ -94,12 +97,21 @@ def _state(path: Path) -> tuple[int, int, int] | None:
     is in another mode."""
     with path.open("rb") as stream:
         header = stream.read(_HEADER_BYTES)
-    if len(header) == _HEADER_BYTES:
-        log = path.with_name(f"{path.name}-wal")
-        if header[18] != _WAL or (log.exists() and log.stat().st_size):
-            return None
+    if len(header) == _HEADER_BYTES and (header[18] != _WAL or _has_log(path)):
+        return None
     status = path.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _is_cut(database: sqlite3.Connection, path: Path) -> bool:
+    """True if the file is shorter than the database; pages may be in the log instead."""
+    (pages,), (size,) = (database.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size"))
+    return bool(path.stat().st_size < pages * size) and not _has_log(path)
+
+
+def _has_log(path: Path) -> bool:
+    log = path.with_name(f"{path.name}-wal")
+    return log.exists() and log.stat().st_size > 0
 
 
 def _text(data: bytes) -> str:

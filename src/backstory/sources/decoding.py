@@ -110,11 +110,14 @@ def read_or_none(path: Path, limit: int = MAX_DOCUMENT_BYTES) -> Any:
 
 
 def decompress(data: bytes, limit: int = MAX_DOCUMENT_BYTES) -> bytes:
-    """Decompress a zstd document, up to `limit` bytes of it."""
+    """Decompress a zstd document, up to `limit` bytes of it. Raises ValueError for anything else."""
     import zstandard
 
-    with zstandard.ZstdDecompressor(max_window_size=1 << 28).stream_reader(data) as stream:
-        return stream.read(limit)
+    try:
+        with zstandard.ZstdDecompressor(max_window_size=1 << 28).stream_reader(data) as stream:
+            return stream.read(limit)
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from None
 
 
 def read_mapping(path: Path) -> Payload:

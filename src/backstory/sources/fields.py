@@ -12,7 +12,7 @@ Payload = dict[str, Any]
 
 _MOST_URL_CHARS = 300
 _SCP_LIKE = re.compile(r"(?:[^@/]*@)?([^:/@]+):(?!//)(.+)")
-_ADDRESS = re.compile(r"[\w.-]+(?:/[\w.~+-]+)+")
+_ADDRESS = re.compile(r"[\w.-]+(?:/(?!\.+(?:/|$))[\w.~+-]+)+")
 
 
 def text_of(payload: Any, key: str, *others: str) -> str | None:

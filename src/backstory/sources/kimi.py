@@ -1,7 +1,8 @@
 """Kimi: `wire.jsonl` of Kimi Code (`sessions/wd_*/<session>/agents/<agent>`) and of kimi-cli before it.
 
 Kimi Code writes every message up to three times: as the prompt of a turn or an event of the loop, as a message of the
-context, as a message of the agent. The first one is read. A subagent has a file of its own.
+context, as a message of the agent. The first one is read; a message of the context where it is the only one. A subagent
+has a file of its own.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Kimi(Source):
         return Transcript(source=self.name, path=path, session=session, parent=parent, begun=begun)
 
     def parser(self, transcript: Transcript, state: dict[str, Any] | None, lookup: Lookup) -> Parser:
-        return KimiParser(transcript, restored(Memory, state))
+        return KimiParser(transcript, restored(KimiMemory, state))
 
     def skips(self, line: bytes) -> bool:
         return line.startswith(_SKIPPED_LINES) and b'"llm.request"' not in line[:24]
@@ -87,8 +88,15 @@ def _identity(path: Path) -> tuple[str, str | None]:
     return agent, None
 
 
-class KimiParser(RecordParser[Memory]):
-    def __init__(self, transcript: Transcript, memory: Memory) -> None:
+class KimiMemory(Memory):
+    prompts: int = 0
+    """Prompts that are not yet repeated as messages of the context."""
+    has_answer: bool = False
+    """Something was said since the latest prompt: a message of the context repeats it."""
+
+
+class KimiParser(RecordParser[KimiMemory]):
+    def __init__(self, transcript: Transcript, memory: KimiMemory) -> None:
         super().__init__(transcript, memory)
         self._root = transcript.session.partition("/")[0]
         self._handlers = {
@@ -156,17 +164,32 @@ class KimiParser(RecordParser[Memory]):
         kind = text_of(mapping_of(record, "origin"), "kind") or "user"
         # A subagent is spoken to by its parent: that is its conversation.
         if text and (kind == "user" or (self.transcript.parent and kind == "system_trigger")):
-            self.add_prompt(text, identity)
+            self._ask(text, identity)
+            self.memory.prompts += 1
         elif text:
             self.add(EventType.SYSTEM, text, identity)
         self.add_unknown_blocks(record.get("input"), identity)
 
     def _read_context(self, record: Payload, identity: str) -> None:
         message = mapping_of(record, "message")
-        kind = text_of(mapping_of(message, "origin"), "kind") or "user"
-        text = readable(message.get("content")).strip()
-        if text and kind not in ("user", "system_trigger") and message.get("role") == "user":
-            self.add(EventType.SYSTEM, text, identity)
+        kind, role = text_of(mapping_of(message, "origin"), "kind"), message.get("role")
+        content = message.get("content")
+        if role == "user" and kind not in (None, "user", "system_trigger"):
+            if text := readable(content).strip():
+                self.add(EventType.SYSTEM, text, identity)
+        elif role == "user" and self.memory.prompts:
+            self.memory.prompts -= 1
+        elif (role == "user" and kind is None) or (role == "assistant" and not self.memory.has_answer):
+            if text := spoken(content).strip():
+                if role == "user":
+                    self._ask(text, identity)
+                else:
+                    self.add_answer(text, identity, may_end_turn=True)
+            self.add_unknown_blocks(content, identity)
+
+    def _ask(self, text: str, identity: str) -> None:
+        self.add_prompt(text, identity)
+        self.memory.has_answer = False
 
     def _read_loop(self, record: Payload, identity: str) -> None:
         event = mapping_of(record, "event")
@@ -187,6 +210,7 @@ class KimiParser(RecordParser[Memory]):
             self.add_unknown(part, identity)
         elif text := readable(part):
             self.add_answer(text, identity, usage_key=key, may_end_turn=True)
+            self.memory.has_answer = True
 
     def _read_call(self, event: Payload, identity: str) -> None:
         step, call_id = text_of(event, "stepUuid"), text_of(event, "toolCallId")

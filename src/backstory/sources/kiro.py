@@ -36,7 +36,9 @@ class Kiro(Source):
         for index, line in enumerate((*lines, torn if decode_or_none(torn) else b"")):
             if not line.strip():
                 continue
-            record = mapping_of(decode(line))
+            if not (record := mapping_of(decode_or_none(line))):
+                yield None  # an error of that line alone
+                continue
             yield {"line": record, "index": index}
             if record.get("kind") == "Prompt":
                 if prompts < len(turns):

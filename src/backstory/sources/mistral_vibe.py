@@ -10,12 +10,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from ..model import EventType, parse_time
 from .base import Item, Lookup, Parser, Source, Transcript, TurnEnd
 from .content import raw_text, readable, spoken
-from .decoding import begun_at, head_records, read_file, read_mapping, records_in
+from .decoding import begun_at, head_records, read_document, read_file, read_mapping, records_in
 from .fields import Payload, integer, list_of, mapping_of, mappings_of, text_of
 from .messages import read_completion
 from .parsing import Memory, RecordParser, restored, tokens_of
@@ -190,13 +188,17 @@ def _entries(folder: Path) -> Iterator[Any]:
     if not generation.isdigit():
         raise ValueError("CURRENT names no generation")
     place = folder / "generations" / generation
-    manifest = read_mapping(place / "manifest.json")
+    manifest = mapping_of(read_document(place / "manifest.json"))
     entries: dict[str, Any] = {}
     chunks = mapping_of(manifest, "projection_state").get("chunks")
     for name in list_of(chunks):
         if isinstance(name, str) and name.isalnum():
-            for entry in _read_list(folder / "chunks" / f"{name}.json"):
-                entries[str(mapping_of(entry).get("id"))] = entry
+            try:
+                chunk = list_of(read_document(folder / "chunks" / f"{name}.json"))
+            except ValueError:
+                yield None
+                continue
+            entries |= {str(mapping_of(entry).get("id")): entry for entry in chunk}
     state = read_mapping(place / "projection-state.json")
     journal = Path(text_of(mapping_of(manifest, "recovery_journal_segment"), "path") or "").name
     for delta in _deltas(folder / "journal" / journal) if journal else ():
@@ -206,10 +208,6 @@ def _entries(folder: Path) -> Iterator[Any]:
             entries[str(entry.get("id"))] = entry
     yield from entries.values()
     yield {**state, "type": "state"}
-
-
-def _read_list(path: Path) -> list[Any]:
-    return list_of(msgspec.json.decode(read_file(path)))
 
 
 def _deltas(path: Path) -> Iterator[Payload]:

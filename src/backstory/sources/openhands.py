@@ -31,7 +31,10 @@ class OpenHands(Source):
     def records(self, path: Path) -> Iterator[Any]:
         yield {"state": mapping_of(read_or_none(path / "base_state.json"))}
         for event in sorted((path / "events").glob("event-*.json")):
-            yield read_document(event)
+            try:
+                yield read_document(event)
+            except ValueError:
+                yield None
 
 
 class _Conversation(StatelessParser):

@@ -273,12 +273,15 @@ _QUERY = (
 
 
 def _entries(rows: Iterable[Any]) -> Iterator[Any]:
+    """The entries in rows; None for one that is damaged, which is an error of that record alone."""
     for row in rows:
-        data = row["event_json"]
-        if data is None and row["event_zstd"] is not None:
-            data = decompress(row["event_zstd"], _MAX_ENTRY_BYTES)
-        if data is not None:
-            yield decode(data)
+        try:
+            if row["event_json"] is not None:
+                yield decode(row["event_json"])
+            elif row["event_zstd"] is not None:
+                yield decode(decompress(row["event_zstd"], _MAX_ENTRY_BYTES))
+        except ValueError:
+            yield None
 
 
 def _archived(database: sqlite3.Connection, path: Path, session: str) -> Iterator[Any]:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from ...archive.base import EventRow, OpenedSession, Part, SessionRow, SessionsRequest
+from ...archive.rows import has_failed
 from ...model import EventType, event_id, rfc3339, session_id, turn_id
 from ...toolcalls import main_argument, shell_command, without_preamble
 from ...toolsets.history.views import Views
@@ -227,14 +228,10 @@ def _tool_use(call: _Shown | None, response: _Shown | None, limits: Limits, chil
         output_cut=output is not None and (len(output) > limits.output or is_long),
         output_id=None if response is None else event_id(response.row.uid),
         exit_code=None if response is None else response.row.exit_code,
-        failed=response is not None and _has_failed(response.row),
+        failed=response is not None and has_failed(response.row),
         duration_ms=_duration(call, response),
         children=list(children),
     )
-
-
-def _has_failed(row: EventRow) -> bool:
-    return row.failed if row.failed is not None else bool(row.exit_code)
 
 
 def _duration(call: _Shown | None, response: _Shown | None) -> int | None:

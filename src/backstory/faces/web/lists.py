@@ -16,6 +16,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from ...archive.base import Hit, OpenedSession, SessionRow, SessionsRequest, Totals
+from ...archive.rows import has_failed
 from ...model import EventType, session_id
 from ...toolsets.history.types import CapsuleLink
 from ...toolsets.history.views import Views
@@ -195,16 +196,12 @@ def is_selected(hit: Hit, filters: Filters) -> bool:
     return (
         (not filters.model or _model(hit) == filters.model)
         and (not filters.branch or hit.session.branch == filters.branch)
-        and (not filters.failed or has_failed(hit))
+        and (not filters.failed or has_failed(hit.event))
     )
 
 
 def _model(hit: Hit) -> str | None:
     return hit.event.originating_model or hit.event.model
-
-
-def has_failed(hit: Hit) -> bool:
-    return bool(hit.event.failed or hit.event.exit_code)
 
 
 def facets_of_hits(library: Library, filters: Filters, hits: Sequence[Hit], totals: Totals | None) -> list[Facet]:
@@ -215,7 +212,7 @@ def facets_of_hits(library: Library, filters: Filters, hits: Sequence[Hit], tota
         types = Counter(hit.event.type for hit in hits)
         models = Counter(model for hit in hits if (model := _model(hit)))
         branches = Counter(hit.session.branch for hit in hits if hit.session.branch)
-        failed = sum(map(has_failed, hits))
+        failed = sum(has_failed(hit.event) for hit in hits)
     else:
         agents, projects, types = Counter(totals.sources), Counter(totals.projects), Counter(totals.types)
         models, branches, failed = Counter(totals.models), Counter(totals.branches), totals.failed

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from ...archive.base import Found, Hit, SearchRequest, SessionsRequest, Totals
+from ...archive.rows import has_failed
 from ...model import DEFAULT_TYPES, SEARCHABLE_TYPES, EventType, rfc3339
 from ...toolsets.history.rules import MAX_QUERY_CHARS
 from ...toolsets.history.views import Views
@@ -29,7 +30,6 @@ from .lists import (
     facets_of_hits,
     facets_of_sessions,
     folder_name,
-    has_failed,
     is_selected,
     period_starts,
     session_lines,
@@ -230,7 +230,7 @@ def _found_events(library: Library, hits: Sequence[Hit], found: Found, query: st
             timestamp=view.event.timestamp,
             turn=view.turn.ordinal,
             tool=tool or None,
-            failed=has_failed(hit),
+            failed=has_failed(hit.event),
             snippet=view.snippet.text,
             marks=mark(view.snippet.text),
         )

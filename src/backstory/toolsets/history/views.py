@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from ...archive.base import EventRow, Found, Hit, SessionRow, TurnRow
 from ...archive.query import Query
+from ...archive.rows import has_failed
 from ...egress import Mode, egress
 from ...model import EventType, event_id, rfc3339, session_id, turn_id
 from ...toolcalls import render_call, without_preamble
@@ -233,7 +234,7 @@ class Views:
             return CallContent(tool, arguments if _is_shallow(arguments) else text, text)
         text = self._egress(row.text)
         if row.type is EventType.TOOL_RESPONSE:
-            return ResponseContent(tool, row.exit_code, text, failed=UNSET if row.failed is None else row.failed)
+            return ResponseContent(tool, row.exit_code, text, failed=UNSET if row.failed is None else has_failed(row))
         return TextContent(text)
 
     def read_event(self, row: EventRow, turn: TurnRow) -> ReadEvent:
