@@ -17,7 +17,7 @@ from ..model import EventType, TurnRef, digest, session_id, turn_id
 from ..prices import price_list
 from .turn_spans import Turn, read_turn
 
-_VERSION = 3
+_VERSION = 4
 _TURNS_PER_STEP = 200
 _NAME_CHARS = 120
 # Telemetry that became a session has its spans already.
