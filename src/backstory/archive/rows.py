@@ -140,7 +140,7 @@ class EventRow(Struct, kw_only=True):
 
 
 class Outcome(Protocol):
-    """What the response to a tool call says of its success."""
+    """The success of a tool call, as its response has it."""
 
     exit_code: int | None
     failed: bool | None

@@ -105,7 +105,7 @@ def _goes_on(session: Payload, above: Payload) -> bool:
 class _Row(NamedTuple):
     id: int
     key: tuple[Any, ...]
-    """What a message has in common with its copy, whose outputs may be shortened."""
+    """The values that a message shares with its copy, whose outputs may be shortened."""
     is_summary: bool
 
 

@@ -58,7 +58,7 @@ class _State(msgspec.Struct):
     model: str | None = None
     """The model of the latest answer, to which the results of functions belong."""
     failure: str | None = None
-    """What the latest entry says that it failed with."""
+    """The failure that the latest entry names."""
     waiting: Json | None = None
     """The latest entry, which may be rewritten soon."""
     emitted: dict[str, Emitted] = {}

@@ -78,7 +78,7 @@ class Warp(Source):
 
 
 def _abouts(database: sqlite3.Connection, session: str | None = None) -> dict[str, Payload]:
-    """What is known of each conversation, or of one, as a whole."""
+    """Facts about each conversation as a whole, or about one."""
     if not has_table(database, "agent_conversations"):
         return {}
     query = "SELECT conversation_id, conversation_data FROM agent_conversations"

@@ -46,7 +46,7 @@ class Covered(NamedTuple):
     tokens: frozenset[str]
     """The words and stems, of those that choose events, any of which will do."""
     phrases: list[Phrase]
-    """What else will do, to be looked for in texts."""
+    """Forms that choose no events, to be looked for in texts."""
     share: float
     """In the rarity of all words."""
 
@@ -198,7 +198,7 @@ class Question:
         return words_to_cover(self._query, self._phrases, self._forms_of, self._documents_with, self._rarity_of)
 
     def _forms_of(self, phrase: Phrase) -> Iterator[Phrase]:
-        """What events may have of a word or phrase."""
+        """The forms of a word or phrase that events may have."""
         yield phrase
         for word in (*phrase, *self._read_as.get(phrase[0], ())) if len(phrase) == 1 else ():
             yield (word,)

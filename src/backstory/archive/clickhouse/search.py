@@ -107,7 +107,7 @@ class Searching(Reading):
         )
 
     def _corrections(self, words: Words, state: Beginning, request: SearchRequest) -> dict[str, Known]:
-        """What events have that is near the words which none has, and the stems of what these are read as."""
+        """Known words near those that no event has, and the stems of the words that these are read as."""
         near = words.near(state.tokens)
         tokens = known_tokens(self._server, list({*chain(*near.values())}), request.deadline)
         stems = words.correct(near, {token: known.documents for token, known in tokens.items()})

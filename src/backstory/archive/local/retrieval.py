@@ -200,7 +200,7 @@ class Question:
         return [([self._phrase(*form) for form in forms], share) for forms, share in words]
 
     def _forms(self, phrase: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """What events may have of a word or phrase, by field."""
+        """The forms of a word or phrase that events may have, with their fields."""
         yield "text", phrase
         if len(phrase) == 1:
             for word in (*phrase, *self._read_as[phrase[0]]):
